@@ -1,17 +1,35 @@
 //! A client's connection: its statements, portals, settings and transaction.
 //!
-//! Owns: what lives as long as the connection, and the state of its transaction. Never: runs a statement on the thread of its
-//! caller for longer than planning it takes; its futures wait for the engine without blocking.
+//! Owns: what lives as long as the connection, and the state of its transaction. Never: runs a statement on a table on the thread of
+//! its caller; its futures wait for the engine without blocking.
+//!
+//! # States of the transaction
+//!
+//! None; *implicit* (begun by a statement, ended by the end of a simple query or by Sync); *explicit* (begun by BEGIN). A transaction
+//! has a home from its first statement on a table. When a statement fails, an explicit one is *failed* until its client ends it.
 
+mod copying;
+mod extended;
+mod planning;
+mod running;
+mod utility;
+
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::database::SqlDatabase;
+use crate::ddl::Undo;
 use crate::error::SqlError;
-use crate::format::Format;
+use crate::exec::Cancel;
+use crate::session::{Session, Taken, now};
 use crate::settings::Settings;
 use crate::sink::{Column, Sink};
+use crate::transaction::Open;
 use crate::types::SqlType;
+
+use extended::{Portal, Prepared};
+use planning::CachedPlan;
 
 /// Who connects, and what the client asks for when it does.
 #[derive(Clone, Debug, Default)]
@@ -37,12 +55,12 @@ pub enum TransactionStatus {
 
 /// Cancels what a connection runs, from any thread.
 #[derive(Clone, Debug)]
-pub struct CancelHandle(Arc<AtomicBool>);
+pub struct CancelHandle(Arc<Cancel>);
 
 impl CancelHandle {
     /// Asks for the end of the statement that runs now, if one does.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.ask();
     }
 }
 
@@ -55,19 +73,50 @@ pub struct StatementDescription {
     pub columns: Option<Vec<Column>>,
 }
 
+/// How a transaction was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    None,
+    Implicit,
+    Explicit,
+    Failed,
+}
+
 /// A client's connection.
 ///
 /// An error of a method fails the transaction that is open, as PostgreSQL does: an implicit one is undone at once, one that the
 /// client has begun waits for its end ([`TransactionStatus::Failed`]). After an error in the extended protocol the server skips
 /// messages until Sync and then calls [`sync`](Connection::sync).
 ///
-/// Dropping a connection undoes its open transaction.
+/// Dropping a connection cancels its statement and undoes its open transaction.
 #[derive(Debug)]
 pub struct Connection {
-    #[expect(dead_code, reason = "the statements that use it come next")]
     database: Arc<SqlDatabase>,
+    user: Arc<str>,
+    process_id: i32,
     settings: Settings,
-    cancel: CancelHandle,
+    /// The settings that statements are given; made anew when they have changed.
+    given_settings: Option<Arc<Settings>>,
+    taken: Arc<Taken>,
+    cancel: Arc<Cancel>,
+    kind: Kind,
+    open: Option<Open>,
+    /// The savepoints that are set, the last one last; those that a transaction without a home has are set when it gets one.
+    savepoints: Vec<String>,
+    session: Option<Arc<Session>>,
+    settings_before: Option<Settings>,
+    undos: Vec<Undo>,
+    /// The generation of the schema that the transaction has noted ([`crate::database`]).
+    noted: Arc<AtomicU64>,
+    statements: HashMap<String, Arc<Prepared>>,
+    portals: HashMap<String, Portal>,
+    plans: HashMap<String, CachedPlan>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.cancel.ask();
+    }
 }
 
 impl Connection {
@@ -76,7 +125,26 @@ impl Connection {
         for (name, value) in &options.settings {
             settings.set_initial(name, value)?;
         }
-        Ok(Connection { database, settings, cancel: CancelHandle(Arc::default()) })
+        let noted = database.note_place();
+        Ok(Connection {
+            database,
+            user: Arc::from(options.user),
+            process_id: options.process_id,
+            settings,
+            given_settings: None,
+            taken: Arc::default(),
+            cancel: Arc::default(),
+            kind: Kind::None,
+            open: None,
+            savepoints: Vec::new(),
+            session: None,
+            settings_before: None,
+            undos: Vec::new(),
+            noted,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            plans: HashMap::new(),
+        })
     }
 
     /// Runs the statements of a simple query, in one implicit transaction unless they begin or end transactions themselves.
@@ -84,97 +152,97 @@ impl Connection {
     /// # Errors
     /// The error of the first statement that failed; the rest has not been run.
     pub async fn simple(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
-        if text.trim().is_empty() {
+        self.cancel.forget();
+        self.portals.remove("");
+        let done = self.simple_statements(text, sink).await;
+        match done {
+            Ok(()) => self.end_implicit(true).await,
+            Err(error) => {
+                self.fail().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn simple_statements(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        if let Some(cached) = self.cached(text) {
+            let ends = self.kind == Kind::None;
+            return self.run_simple(&cached, ends, sink).await;
+        }
+        let statements = crate::parse::statements(text)?;
+        if statements.is_empty() {
             sink.empty_query();
             return Ok(());
         }
-        Err(SqlError::unsupported("this statement"))
-    }
-
-    /// Prepares a statement; an empty name replaces the unnamed one. A parameter's type of 0 (or none given) is inferred.
-    ///
-    /// # Errors
-    /// A text that is no statement, or more than one; names that do not exist; a name of a statement that is taken.
-    pub async fn parse(&mut self, _name: &str, _text: &str, _types: &[u32]) -> Result<(), SqlError> {
-        Err(SqlError::unsupported("this statement"))
-    }
-
-    /// Describes a prepared statement.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    pub fn describe_statement(&self, _name: &str) -> Result<StatementDescription, SqlError> {
-        Err(SqlError::unsupported("this statement"))
-    }
-
-    /// Makes a portal of a prepared statement and parameters, each `None` for NULL. `formats` of parameters and results have no
-    /// element (all text), one for all, or one for each, as in the protocol.
-    ///
-    /// # Errors
-    /// Parameters that are too few, too many or no values of their types; a name that is taken or does not exist.
-    pub async fn bind(
-        &mut self,
-        _portal: &str,
-        _statement: &str,
-        _parameters: &[Option<&[u8]>],
-        _formats: &[Format],
-        _result_formats: &[Format],
-    ) -> Result<(), SqlError> {
-        Err(SqlError::unsupported("this statement"))
-    }
-
-    /// Describes a portal: its columns with their formats; `None` if it returns no rows.
-    ///
-    /// # Errors
-    /// When there is none of this name.
-    pub fn describe_portal(&self, _name: &str) -> Result<Option<Vec<Column>>, SqlError> {
-        Err(SqlError::unsupported("this statement"))
-    }
-
-    /// Runs a portal, or goes on with it, for at most `limit` rows; 0: all. `ends` says that the next message is a Sync: the
-    /// implicit transaction then ends with this statement, in one step with it. The sink is not given a row description.
-    ///
-    /// # Errors
-    /// The error of the statement.
-    pub async fn execute(
-        &mut self,
-        _portal: &str,
-        _limit: usize,
-        _ends: bool,
-        _sink: &mut dyn Sink,
-    ) -> Result<(), SqlError> {
-        Err(SqlError::unsupported("this statement"))
-    }
-
-    /// Forgets a prepared statement; one that does not exist is none.
-    pub fn close_statement(&mut self, _name: &str) {}
-
-    /// Forgets a portal; one that does not exist is none.
-    pub fn close_portal(&mut self, _name: &str) {}
-
-    /// Ends the implicit transaction of the extended protocol: at a Sync, after an error too.
-    ///
-    /// # Errors
-    /// When the transaction could not commit.
-    pub async fn sync(&mut self) -> Result<(), SqlError> {
+        let is_alone = statements.len() == 1;
+        for (at, statement) in statements.iter().enumerate() {
+            let ends = self.kind == Kind::None && at + 1 == statements.len();
+            if planning::is_planned(statement) {
+                self.refuse_failed()?;
+                let planned = self.plan(statement, text, &[], is_alone).await?;
+                self.run_simple(&planned, ends, sink).await?;
+            } else {
+                self.utility(statement, text, sink, true).await?;
+            }
+            if !ends && self.kind == Kind::None && at + 1 < statements.len() {
+                self.kind = Kind::Implicit;
+            }
+        }
         Ok(())
     }
 
     /// The state of the transaction, for ReadyForQuery.
     #[must_use]
     pub fn status(&self) -> TransactionStatus {
-        TransactionStatus::Idle
+        match self.kind {
+            Kind::None | Kind::Implicit => TransactionStatus::Idle,
+            Kind::Explicit => TransactionStatus::Active,
+            Kind::Failed => TransactionStatus::Failed,
+        }
     }
 
     /// What cancels this connection's statements.
     #[must_use]
     pub fn cancel_handle(&self) -> CancelHandle {
-        self.cancel.clone()
+        CancelHandle(Arc::clone(&self.cancel))
     }
 
     /// The settings. Those that a client is told of when they change are in [`Settings::take_changes`].
     pub fn settings(&mut self) -> &mut Settings {
         &mut self.settings
+    }
+
+    /// What statements of the transaction know of the connection.
+    fn session(&mut self) -> Arc<Session> {
+        if let Some(session) = &self.session {
+            return Arc::clone(session);
+        }
+        let settings = self.given_settings.get_or_insert_with(|| Arc::new(self.settings.clone()));
+        let session = Arc::new(Session {
+            user: Arc::clone(&self.user),
+            database: Arc::from(&*self.database.options().name),
+            process_id: self.process_id,
+            began: now(),
+            settings: Arc::clone(settings),
+            taken: Arc::clone(&self.taken),
+        });
+        self.session = Some(Arc::clone(&session));
+        session
+    }
+
+    fn settings_changed(&mut self) {
+        (self.given_settings, self.session) = (None, None);
+    }
+
+    /// Notes that a transaction has ended.
+    fn ended(&mut self) {
+        self.kind = Kind::None;
+        self.open = None;
+        self.savepoints.clear();
+        self.session = None;
+        self.settings_before = None;
+        self.undos.clear();
+        self.noted.store(0, Ordering::SeqCst);
     }
 }
 

@@ -12,14 +12,34 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
+mod aggregate;
+mod bind;
+mod cast;
+mod catalogs;
 mod connection;
+mod copy;
 mod database;
 mod datetime;
+mod ddl;
 mod error;
+mod exec;
+mod explain;
+mod expr;
 mod format;
+mod functions;
+mod kept;
+mod load;
 mod numeric;
+mod parse;
+mod plan;
+mod schema;
+mod sequence;
+mod sequences;
+mod session;
 mod settings;
 mod sink;
+mod transaction;
 mod types;
 mod value;
 

@@ -128,10 +128,14 @@ impl Numeric {
         Numeric { unscaled, scale }.checked()
     }
 
-    /// The number of decimal places that the digits before the point take, negative for numbers below one.
-    fn weight(self) -> i32 {
-        let digits = self.unscaled.unsigned_abs().checked_ilog10().map_or(0, |log| log as i32 + 1);
-        digits - i32::from(self.scale)
+    /// The place of the first group of four digits that is not zero, counted from the point, and that group.
+    fn first_group(self) -> (i32, u128) {
+        let unscaled = self.unscaled.unsigned_abs();
+        let digits = unscaled.checked_ilog10().map_or(0, |log| log as i32);
+        let group = (digits - i32::from(self.scale)).div_euclid(4);
+        let shift = i32::from(self.scale) + 4 * group;
+        let factor = 10_u128.pow(shift.unsigned_abs().min(38));
+        (group, if shift < 0 { unscaled.saturating_mul(factor) } else { unscaled / factor })
     }
 
     /// The quotient, rounded: with some 16 significant digits, and at least as many behind the point as both operands.
@@ -142,9 +146,9 @@ impl Numeric {
         if other.unscaled == 0 {
             return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"));
         }
-        let places = QUOTIENT_DIGITS - (self.weight() - other.weight());
         // PostgreSQL counts in groups of four digits.
-        let places = (places + 3) / 4 * 4;
+        let ((group, digits), (other_group, other_digits)) = (self.first_group(), other.first_group());
+        let places = QUOTIENT_DIGITS - 4 * (group - other_group - i32::from(digits <= other_digits));
         let least = i32::from(self.scale.max(other.scale));
         let scale = places.max(least).clamp(0, i32::from(MAX_DIGITS)) as u8;
         let shift = i32::from(scale) + i32::from(other.scale) - i32::from(self.scale);
@@ -306,7 +310,7 @@ impl Numeric {
                 return Err(invalid());
             }
             let exponent = 4 * (weight - i32::from(at));
-            let group = Numeric::parse(&format!("{group}e{exponent}"))?;
+            let group = Numeric::parse(&format!("{group}e{exponent}"))?.trimmed();
             sum = sum.add(group)?;
         }
         let sum = sum.rescale(scale)?;

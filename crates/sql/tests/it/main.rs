@@ -1,1 +1,5 @@
 //! Statements and their answers, by connections to a database in memory.
+
+mod support;
+
+mod programs;

@@ -1,0 +1,805 @@
+//! Binding of expressions.
+
+use std::sync::Arc;
+
+use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
+
+use super::{Binder, Typed, data_type, ident, null, object_name};
+use crate::cast::Castability;
+use crate::error::{SqlError, SqlState};
+use crate::expr::{ArithmeticOp, CompareOp, Expr, Subquery, SubqueryKind};
+use crate::numeric::Numeric;
+use crate::types::{Modifier, SqlType};
+use crate::value::Value;
+
+impl Binder<'_> {
+    /// Binds an expression.
+    pub(super) fn expr(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        self.deeper(|binder| {
+            if let Some(grouped) = binder.grouped(expr)? {
+                return Ok(grouped);
+            }
+            binder.expr_of(expr)
+        })
+    }
+
+    fn expr_of(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        match expr {
+            ast::Expr::Identifier(name) => self.column(None, name),
+            ast::Expr::CompoundIdentifier(parts) => match &parts[..] {
+                [table, column] => self.column(Some(&ident(table)), column),
+                [_, table, column] => self.column(Some(&ident(table)), column),
+                _ => Err(SqlError::unsupported(format!("the name {expr}"))),
+            },
+            ast::Expr::Value(value) => self.literal(&value.value),
+            ast::Expr::Nested(inner) => self.expr(inner),
+            ast::Expr::Collate { expr, .. } => self.expr(expr),
+            ast::Expr::TypedString(typed) => {
+                let (ty, modifier) = data_type(&typed.data_type)?;
+                let text = self.literal(&typed.value.value)?;
+                self.cast(text, ty, modifier, true)
+            }
+            ast::Expr::Cast {
+                kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
+                expr,
+                data_type: ty,
+                format: None,
+            } => {
+                let (ty, modifier) = data_type(ty)?;
+                let inner = self.expr(expr)?;
+                let from = inner.ty;
+                let bound = self.coerce(inner, ty, Castability::Explicit).map_err(|error| {
+                    if error.code != SqlState::DATATYPE_MISMATCH {
+                        return error;
+                    }
+                    SqlError::new(SqlState::CANNOT_COERCE, format!("cannot cast type {from} to {ty}"))
+                })?;
+                if modifier == Modifier::None { Ok(bound) } else { self.cast(bound, ty, modifier, true) }
+            }
+            ast::Expr::UnaryOp { op, expr } => self.unary(*op, expr),
+            ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
+            ast::Expr::Function(function) => self.function(function),
+            ast::Expr::Case { operand, conditions, else_result, .. } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref())
+            }
+            ast::Expr::Subquery(query) => self.scalar_subquery(query),
+            ast::Expr::Exists { subquery, negated } => {
+                let (subquery, _) = self.subquery(subquery, None)?;
+                let exists = Expr::Subquery(SubqueryKind::Exists, subquery);
+                Ok(Typed::boolean(if *negated { Expr::Not(Box::new(exists)) } else { exists }))
+            }
+            ast::Expr::Array(array) => self.array(&array.elem),
+            _ => self.predicate(expr),
+        }
+    }
+
+    fn predicate(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        let negate = |negated: bool, expr: Expr| {
+            Typed::boolean(if negated { Expr::Not(Box::new(expr)) } else { expr })
+        };
+        let of = |binder: &mut Self, inner: &ast::Expr, value: bool, negated: bool| {
+            let inner = binder.condition(inner, "IS TRUE")?;
+            Ok(negate(negated, Expr::IsBool(Box::new(inner), value)))
+        };
+        match expr {
+            ast::Expr::IsNull(inner) | ast::Expr::IsUnknown(inner) => {
+                let inner = self.expr(inner)?;
+                let inner = self.settled(inner)?;
+                Ok(negate(false, Expr::IsNull(Box::new(inner.expr))))
+            }
+            ast::Expr::IsNotNull(inner) | ast::Expr::IsNotUnknown(inner) => {
+                let inner = self.expr(inner)?;
+                let inner = self.settled(inner)?;
+                Ok(negate(true, Expr::IsNull(Box::new(inner.expr))))
+            }
+            ast::Expr::IsTrue(inner) => of(self, inner, true, false),
+            ast::Expr::IsNotTrue(inner) => of(self, inner, true, true),
+            ast::Expr::IsFalse(inner) => of(self, inner, false, false),
+            ast::Expr::IsNotFalse(inner) => of(self, inner, false, true),
+            ast::Expr::IsDistinctFrom(one, other) | ast::Expr::IsNotDistinctFrom(one, other) => {
+                let (one, other) = (self.expr(one)?, self.expr(other)?);
+                let (one, other, _) = self.unify(one, other, "IS DISTINCT FROM")?;
+                let negated = matches!(expr, ast::Expr::IsNotDistinctFrom(..));
+                Ok(negate(negated, Expr::IsDistinct(Box::new(one), Box::new(other))))
+            }
+            ast::Expr::Between { expr, negated, low, high } => {
+                let (value, low, high) = (self.expr(expr)?, self.expr(low)?, self.expr(high)?);
+                let least = self.comparison(CompareOp::Ge, value.clone(), low)?;
+                let most = self.comparison(CompareOp::Le, value, high)?;
+                Ok(negate(*negated, Expr::And(vec![least.expr, most.expr])))
+            }
+            ast::Expr::In { expr, target, negated, global: false } => {
+                self.in_target(expr, target).map(|bound| negate(*negated, bound.expr))
+            }
+            ast::Expr::Like { negated, any: false, expr, pattern, escape_char } => self
+                .like(expr, pattern, escape_char.as_deref(), false)
+                .map(|bound| negate(*negated, bound.expr)),
+            ast::Expr::ILike { negated, any: false, expr, pattern, escape_char } => self
+                .like(expr, pattern, escape_char.as_deref(), true)
+                .map(|bound| negate(*negated, bound.expr)),
+            ast::Expr::AnyOp { left, compare_op, right, .. } => self.any(left, compare_op, right, false),
+            ast::Expr::AllOp { left, compare_op, right } => self.any(left, compare_op, right, true),
+            _ => self.special_call(expr),
+        }
+    }
+
+    /// Functions that the grammar knows by their own syntax.
+    fn special_call(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        match expr {
+            ast::Expr::Extract { field, expr, .. } => {
+                let field =
+                    Typed::new(Expr::Const(Value::from(field.to_string().to_lowercase())), SqlType::Text);
+                let value = self.expr(expr)?;
+                self.call("extract", vec![field, value])
+            }
+            ast::Expr::Ceil {
+                expr,
+                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
+            } => {
+                let value = self.expr(expr)?;
+                self.call("ceil", vec![value])
+            }
+            ast::Expr::Floor {
+                expr,
+                field: ast::CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime),
+            } => {
+                let value = self.expr(expr)?;
+                self.call("floor", vec![value])
+            }
+            ast::Expr::Position { expr, r#in } => {
+                let (part, whole) = (self.expr(expr)?, self.expr(r#in)?);
+                self.call("strpos", vec![whole, part])
+            }
+            ast::Expr::Substring { expr, substring_from, substring_for, .. } => {
+                let mut arguments = vec![self.expr(expr)?];
+                match (substring_from, substring_for) {
+                    (Some(from), _) => arguments.push(self.expr(from)?),
+                    (None, _) => arguments.push(Typed::new(Expr::Const(Value::Int(1)), SqlType::Int4)),
+                }
+                if let Some(count) = substring_for {
+                    arguments.push(self.expr(count)?);
+                }
+                self.call("substring", arguments)
+            }
+            ast::Expr::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let name = match trim_where {
+                    None | Some(ast::TrimWhereField::Both) => "btrim",
+                    Some(ast::TrimWhereField::Leading) => "ltrim",
+                    Some(ast::TrimWhereField::Trailing) => "rtrim",
+                };
+                let mut arguments = vec![self.expr(expr)?];
+                let characters = trim_what.as_deref().or_else(|| trim_characters.as_ref()?.first());
+                if let Some(characters) = characters {
+                    arguments.push(self.expr(characters)?);
+                }
+                self.call(name, arguments)
+            }
+            ast::Expr::CompoundFieldAccess { root, access_chain } => {
+                let mut array = self.expr(root)?;
+                for access in access_chain {
+                    let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {
+                        return Err(SqlError::unsupported(format!("the expression {expr}")));
+                    };
+                    let element = array.ty.element().ok_or_else(|| {
+                        SqlError::new(
+                            SqlState::DATATYPE_MISMATCH,
+                            format!(
+                                "cannot subscript type {} because it does not support subscripting",
+                                array.ty
+                            ),
+                        )
+                    })?;
+                    let index = self.expr(index)?;
+                    let index = self.coerce(index, SqlType::Int4, Castability::Assignment)?;
+                    array = Typed::new(Expr::Subscript(Box::new(array.expr), Box::new(index.expr)), element);
+                }
+                Ok(array)
+            }
+            ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row of values in this place")),
+            ast::Expr::Interval(_) => Err(SqlError::unsupported("the type interval")),
+            other => Err(SqlError::unsupported(format!("the expression {}", short(&other.to_string())))),
+        }
+    }
+
+    /// The column of a name, in the innermost scope that has one.
+    fn column(&mut self, table: Option<&str>, name: &ast::Ident) -> Result<Typed, SqlError> {
+        let column = ident(name);
+        let position = self.position(name.span);
+        for level in 0..self.scopes.len() {
+            let scope = &self.scopes[self.scopes.len() - 1 - level];
+            let mut found = scope.columns.iter().enumerate().filter(|(_, candidate)| {
+                candidate.output.name == column
+                    && table.map_or(!candidate.is_merged, |table| candidate.table == table)
+            });
+            let Some((at, first)) = found.next() else { continue };
+            if found.next().is_some() {
+                return Err(SqlError::new(
+                    SqlState::AMBIGUOUS_COLUMN,
+                    format!("column reference \"{column}\" is ambiguous"),
+                )
+                .at(position));
+            }
+            let (ty, modifier) = (first.output.ty, first.output.modifier);
+            if let Some(grouping) = &scope.grouping
+                && !grouping.is_inside
+            {
+                let Some(group) = grouping.group_of(at) else {
+                    let shown =
+                        if first.table.is_empty() { column } else { format!("{}.{column}", first.table) };
+                    return Err(SqlError::new(
+                        SqlState::GROUPING_ERROR,
+                        format!(
+                            "column \"{shown}\" must appear in the GROUP BY clause or be used in an aggregate function"
+                        ),
+                    )
+                    .at(position));
+                };
+                let expr =
+                    if level == 0 { Expr::Column(group) } else { Expr::Outer { level, column: group } };
+                return Ok(Typed { expr, ty, modifier });
+            }
+            let expr = if level == 0 { Expr::Column(at) } else { Expr::Outer { level, column: at } };
+            return Ok(Typed { expr, ty, modifier });
+        }
+        if table.is_none()
+            && name.quote_style.is_none()
+            && matches!(
+                &*column,
+                "current_user"
+                    | "session_user"
+                    | "current_role"
+                    | "user"
+                    | "current_catalog"
+                    | "current_schema"
+            )
+        {
+            return self.call(&column, Vec::new());
+        }
+        Err(match table {
+            Some(table) if !self.has_table(table) => SqlError::new(
+                SqlState::UNDEFINED_TABLE,
+                format!("missing FROM-clause entry for table \"{table}\""),
+            ),
+            Some(table) => {
+                SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column {table}.{column} does not exist"))
+            }
+            None => SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{column}\" does not exist")),
+        }
+        .at(position))
+    }
+
+    fn has_table(&self, table: &str) -> bool {
+        self.scopes.iter().any(|scope| scope.columns.iter().any(|column| column.table == table))
+    }
+
+    pub(super) fn literal(&mut self, value: &ast::Value) -> Result<Typed, SqlError> {
+        let text = |text: &str| Ok(Typed::new(Expr::Const(Value::text(text)), SqlType::Unknown));
+        match value {
+            ast::Value::Null => Ok(null()),
+            ast::Value::Boolean(value) => Ok(Typed::boolean(Expr::Const(Value::Bool(*value)))),
+            ast::Value::Number(digits, false) => number(digits),
+            ast::Value::SingleQuotedString(value) | ast::Value::EscapedStringLiteral(value) => text(value),
+            ast::Value::DollarQuotedString(value) => text(&value.value),
+            ast::Value::Placeholder(name) => {
+                let number = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
+                let at = number.filter(|number| (1..=65_535).contains(number)).map(|number| number - 1);
+                let at = at.ok_or_else(|| {
+                    SqlError::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}"))
+                })?;
+                if self.params.len() <= at {
+                    self.params.resize(at + 1, None);
+                }
+                Ok(Typed::new(Expr::Param(at), self.params[at].unwrap_or(SqlType::Unknown)))
+            }
+            other => Err(SqlError::unsupported(format!("the literal {}", short(&other.to_string())))),
+        }
+    }
+
+    fn unary(&mut self, op: UnaryOperator, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        match op {
+            UnaryOperator::Not => {
+                let inner = self.condition(expr, "NOT")?;
+                Ok(Typed::boolean(Expr::Not(Box::new(inner))))
+            }
+            UnaryOperator::Plus => self.expr(expr),
+            UnaryOperator::Minus => {
+                // The least integer has a literal that is no integer without its sign.
+                if let ast::Expr::Value(value) = expr
+                    && let ast::Value::Number(digits, false) = &value.value
+                {
+                    return number(&format!("-{digits}"));
+                }
+                let inner = self.expr(expr)?;
+                let inner = if inner.ty == SqlType::Unknown {
+                    self.coerce(inner, SqlType::Float8, Castability::Explicit)?
+                } else {
+                    inner
+                };
+                if !inner.ty.is_number() {
+                    return Err(no_operator("-", None, inner.ty));
+                }
+                let zero = self.cast(
+                    Typed::new(Expr::Const(Value::Int(0)), SqlType::Int4),
+                    inner.ty,
+                    Modifier::None,
+                    true,
+                )?;
+                let ty = inner.ty;
+                Ok(Typed::new(
+                    Expr::Arithmetic(ArithmeticOp::Sub, ty, Box::new(zero.expr), Box::new(inner.expr)),
+                    ty,
+                ))
+            }
+            other => Err(SqlError::unsupported(format!("the operator {other}"))),
+        }
+    }
+
+    fn binary(
+        &mut self,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+    ) -> Result<Typed, SqlError> {
+        if matches!(op, BinaryOperator::And | BinaryOperator::Or) {
+            return self.logical(left, op, right);
+        }
+        if let (ast::Expr::Tuple(ones), ast::Expr::Tuple(others)) = (left, right) {
+            return self.compare_rows(ones, op, others);
+        }
+        let name = match op {
+            BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().cloned().unwrap_or_default(),
+            other => other.to_string(),
+        };
+        let (one, other) = (self.expr(left)?, self.expr(right)?);
+        if let Some(op) = compare_op(&name) {
+            return self.comparison(op, one, other);
+        }
+        match &*name {
+            "||" => self.concat(one, other),
+            "~" => self.call("textregexeq", vec![one, other]),
+            "~*" => self.call("texticregexeq", vec![one, other]),
+            "!~" | "!~*" => {
+                let function = if name == "!~" { "textregexeq" } else { "texticregexeq" };
+                self.call(function, vec![one, other])
+                    .map(|bound| Typed::boolean(Expr::Not(Box::new(bound.expr))))
+            }
+            "~~" | "~~*" | "!~~" | "!~~*" => {
+                let (value, pattern) = self.texts(one, other)?;
+                let any_case = name.ends_with('*');
+                let like =
+                    Expr::Like { value: Box::new(value), pattern: Box::new(pattern), escape: None, any_case };
+                Ok(Typed::boolean(if name.starts_with('!') { Expr::Not(Box::new(like)) } else { like }))
+            }
+            "^" => self.call("power", vec![one, other]),
+            _ => self.arithmetic(&name, one, other),
+        }
+    }
+
+    /// `AND` and `OR`: a chain of one of them is one list, however long.
+    fn logical(
+        &mut self,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+    ) -> Result<Typed, SqlError> {
+        let mut parts = vec![right];
+        let mut rest = left;
+        while let ast::Expr::BinaryOp { left, op: inner, right } = rest
+            && inner == op
+        {
+            parts.push(right);
+            rest = left;
+        }
+        parts.push(rest);
+        let clause = if *op == BinaryOperator::And { "AND" } else { "OR" };
+        let bound: Result<Vec<Expr>, SqlError> =
+            parts.into_iter().rev().map(|part| self.condition(part, clause)).collect();
+        let mut flat = Vec::new();
+        for part in bound? {
+            match part {
+                Expr::And(inner) if clause == "AND" => flat.extend(inner),
+                other => flat.push(other),
+            }
+        }
+        Ok(Typed::boolean(if clause == "AND" { Expr::And(flat) } else { Expr::Or(flat) }))
+    }
+
+    fn compare_rows(
+        &mut self,
+        ones: &[ast::Expr],
+        op: &BinaryOperator,
+        others: &[ast::Expr],
+    ) -> Result<Typed, SqlError> {
+        if ones.len() != others.len() {
+            return Err(SqlError::new(
+                SqlState::SYNTAX_ERROR,
+                "unequal number of entries in row expressions",
+            ));
+        }
+        if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
+            return Err(SqlError::unsupported(format!("the comparison {op} of rows")));
+        }
+        let mut parts = Vec::new();
+        for (one, other) in ones.iter().zip(others) {
+            let (one, other) = (self.expr(one)?, self.expr(other)?);
+            parts.push(self.comparison(CompareOp::Eq, one, other)?.expr);
+        }
+        let all = Expr::And(parts);
+        Ok(Typed::boolean(if *op == BinaryOperator::Eq { all } else { Expr::Not(Box::new(all)) }))
+    }
+
+    pub(super) fn comparison(&mut self, op: CompareOp, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        let (one, other, _) = self.unify(one, other, op_name(op))?;
+        Ok(Typed::boolean(Expr::Compare(op, Box::new(one), Box::new(other))))
+    }
+
+    /// Brings two expressions to one type.
+    pub(super) fn unify(
+        &mut self,
+        one: Typed,
+        other: Typed,
+        operator: &str,
+    ) -> Result<(Expr, Expr, SqlType), SqlError> {
+        let ty =
+            common_type(one.ty, other.ty).ok_or_else(|| no_operator(operator, Some(one.ty), other.ty))?;
+        let one = self.coerce(one, ty, Castability::Implicit)?;
+        let other = self.coerce(other, ty, Castability::Implicit)?;
+        Ok((one.expr, other.expr, ty))
+    }
+
+    fn concat(&mut self, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        if !one.ty.is_text() && !other.ty.is_text() {
+            return Err(no_operator("||", Some(one.ty), other.ty));
+        }
+        let one = self.coerce(one, SqlType::Text, Castability::Assignment)?;
+        let other = self.coerce(other, SqlType::Text, Castability::Assignment)?;
+        self.call("textcat", vec![one, other])
+    }
+
+    fn texts(&mut self, one: Typed, other: Typed) -> Result<(Expr, Expr), SqlError> {
+        for side in [&one, &other] {
+            if !side.ty.is_text() {
+                return Err(no_operator("~~", Some(one.ty), other.ty));
+            }
+        }
+        let one = self.coerce(one, SqlType::Text, Castability::Implicit)?;
+        let other = self.coerce(other, SqlType::Text, Castability::Implicit)?;
+        Ok((one.expr, other.expr))
+    }
+
+    fn arithmetic(&mut self, name: &str, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        let op = match name {
+            "+" => ArithmeticOp::Add,
+            "-" => ArithmeticOp::Sub,
+            "*" => ArithmeticOp::Mul,
+            "/" => ArithmeticOp::Div,
+            "%" => ArithmeticOp::Rem,
+            "&" => ArithmeticOp::And,
+            "|" => ArithmeticOp::Or,
+            "#" => ArithmeticOp::Xor,
+            "<<" => ArithmeticOp::ShiftLeft,
+            ">>" => ArithmeticOp::ShiftRight,
+            other => return Err(SqlError::unsupported(format!("the operator {other}"))),
+        };
+        let is_bits = !matches!(name, "+" | "-" | "*" | "/" | "%");
+        match (one.ty, other.ty) {
+            (SqlType::Date, ty) if ty.is_integer() && matches!(name, "+" | "-") => {
+                let expr = Expr::Arithmetic(op, SqlType::Date, Box::new(one.expr), Box::new(other.expr));
+                return Ok(Typed::new(expr, SqlType::Date));
+            }
+            (ty, SqlType::Date) if ty.is_integer() && name == "+" => {
+                let expr = Expr::Arithmetic(op, SqlType::Date, Box::new(one.expr), Box::new(other.expr));
+                return Ok(Typed::new(expr, SqlType::Date));
+            }
+            (SqlType::Date, SqlType::Date) if name == "-" => {
+                let expr = Expr::Arithmetic(op, SqlType::Int4, Box::new(one.expr), Box::new(other.expr));
+                return Ok(Typed::new(expr, SqlType::Int4));
+            }
+            _ => {}
+        }
+        let (one_ty, other_ty) = (one.ty, other.ty);
+        // A parameter or literal without a type takes that of the other side; two of them are numbers.
+        let ty = match common_type(one.ty, other.ty) {
+            Some(SqlType::Text) if one.ty == SqlType::Unknown && other.ty == SqlType::Unknown => {
+                Some(SqlType::Int4)
+            }
+            ty => ty,
+        };
+        let ty = ty.filter(|ty| if is_bits { ty.is_integer() } else { ty.is_number() });
+        let ty = ty.ok_or_else(|| no_operator(name, Some(one_ty), other_ty))?;
+        if name == "%" && matches!(ty, SqlType::Float4 | SqlType::Float8) {
+            return Err(no_operator(name, Some(one_ty), other_ty));
+        }
+        let one = self.coerce(one, ty, Castability::Implicit)?;
+        let other = self.coerce(other, ty, Castability::Implicit)?;
+        Ok(Typed::new(Expr::Arithmetic(op, ty, Box::new(one.expr), Box::new(other.expr)), ty))
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        conditions: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
+        let operand = operand.map(|operand| self.expr(operand)).transpose()?;
+        let mut bound = Vec::new();
+        let mut results = Vec::new();
+        for when in conditions {
+            bound.push(match &operand {
+                None => self.condition(&when.condition, "CASE/WHEN")?,
+                Some(operand) => {
+                    let value = self.expr(&when.condition)?;
+                    self.comparison(CompareOp::Eq, operand.clone(), value)?.expr
+                }
+            });
+            results.push(self.expr(&when.result)?);
+        }
+        results.push(otherwise.map_or_else(|| Ok(null()), |otherwise| self.expr(otherwise))?);
+        let (mut results, ty) = self.unify_all(results, "CASE")?;
+        let otherwise = Box::new(results.pop().unwrap_or(Expr::Const(Value::Null)));
+        let conditions = bound.into_iter().zip(results).collect();
+        Ok(Typed::new(Expr::Case { conditions, otherwise }, ty))
+    }
+
+    /// Brings expressions to one type.
+    pub(super) fn unify_all(
+        &mut self,
+        all: Vec<Typed>,
+        what: &str,
+    ) -> Result<(Vec<Expr>, SqlType), SqlError> {
+        let mut ty = SqlType::Unknown;
+        for one in &all {
+            ty = match (ty, one.ty) {
+                (SqlType::Unknown, other) | (other, SqlType::Unknown) => other,
+                (one, other) => common_type(one, other).ok_or_else(|| {
+                    SqlError::new(
+                        SqlState::DATATYPE_MISMATCH,
+                        format!("{what} types {one} and {other} cannot be matched"),
+                    )
+                })?,
+            };
+        }
+        let ty = if ty == SqlType::Unknown { SqlType::Text } else { ty };
+        let exprs: Result<Vec<Expr>, SqlError> = all
+            .into_iter()
+            .map(|one| self.coerce(one, ty, Castability::Implicit).map(|typed| typed.expr))
+            .collect();
+        Ok((exprs?, ty))
+    }
+
+    fn like(
+        &mut self,
+        value: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: Option<&ast::Expr>,
+        any_case: bool,
+    ) -> Result<Typed, SqlError> {
+        let (value, pattern) = (self.expr(value)?, self.expr(pattern)?);
+        let (value, pattern) = self.texts(value, pattern)?;
+        let escape = match escape {
+            None => None,
+            Some(escape) => {
+                let escape = self.expr(escape)?;
+                Some(Box::new(self.coerce(escape, SqlType::Text, Castability::Implicit)?.expr))
+            }
+        };
+        Ok(Typed::boolean(Expr::Like {
+            value: Box::new(value),
+            pattern: Box::new(pattern),
+            escape,
+            any_case,
+        }))
+    }
+
+    fn in_target(&mut self, value: &ast::Expr, target: &ast::InTarget) -> Result<Typed, SqlError> {
+        match target {
+            ast::InTarget::List(list) => {
+                if let ast::Expr::Tuple(parts) = value {
+                    let mut rows = Vec::new();
+                    for row in list {
+                        let ast::Expr::Tuple(others) = row else {
+                            return Err(SqlError::unsupported("a row in a list of values"));
+                        };
+                        rows.push(self.compare_rows(parts, &BinaryOperator::Eq, others)?.expr);
+                    }
+                    return Ok(Typed::boolean(Expr::Or(rows)));
+                }
+                let mut all = vec![self.expr(value)?];
+                for one in list {
+                    all.push(self.expr(one)?);
+                }
+                let (mut all, _) = self.unify_all(all, "IN")?;
+                let list = all.split_off(1);
+                let value = all.pop().unwrap_or(Expr::Const(Value::Null));
+                Ok(Typed::boolean(Expr::InList(Box::new(value), list)))
+            }
+            ast::InTarget::Subquery(query) => {
+                let value = self.expr(value)?;
+                self.in_subquery(CompareOp::Eq, false, value, query)
+            }
+            other => Err(SqlError::unsupported(format!("IN {}", short(&other.to_string())))),
+        }
+    }
+
+    fn in_subquery(
+        &mut self,
+        op: CompareOp,
+        all: bool,
+        value: Typed,
+        query: &ast::Query,
+    ) -> Result<Typed, SqlError> {
+        let (subquery, columns) = self.subquery(query, None)?;
+        let [(ty, _)] = columns[..] else {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "subquery has too many columns"));
+        };
+        // The subquery's values stay as they are; the other side comes to their type, or both to a wider one.
+        let wider = common_type(value.ty, ty).ok_or_else(|| no_operator("=", Some(value.ty), ty))?;
+        let value = self.coerce(value, wider, Castability::Implicit)?;
+        let subquery = if wider == ty { subquery } else { self.subquery(query, Some(wider))?.0 };
+        Ok(Typed::boolean(Expr::InSubquery { op, all, value: Box::new(value.expr), subquery }))
+    }
+
+    fn any(
+        &mut self,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+        all: bool,
+    ) -> Result<Typed, SqlError> {
+        let name = match op {
+            BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().cloned().unwrap_or_default(),
+            other => other.to_string(),
+        };
+        let op = compare_op(&name)
+            .ok_or_else(|| SqlError::unsupported(format!("the operator {name} with ANY or ALL")))?;
+        let value = self.expr(left)?;
+        if let ast::Expr::Subquery(query) = right {
+            return self.in_subquery(op, all, value, query);
+        }
+        let array = self.expr(right)?;
+        let value = self.settled_for(value, &array)?;
+        let array_ty = match array.ty {
+            SqlType::Unknown => {
+                value.ty.array().ok_or_else(|| SqlError::unsupported(format!("an array of {}", value.ty)))?
+            }
+            ty => ty,
+        };
+        let element = array_ty.element().ok_or_else(|| {
+            SqlError::new(SqlState::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side")
+        })?;
+        let array = self.coerce(array, array_ty, Castability::Implicit)?;
+        let ty = common_type(value.ty, element).ok_or_else(|| no_operator(&name, Some(value.ty), element))?;
+        let value = self.coerce(value, ty, Castability::Implicit)?;
+        let array = match ty.array() {
+            Some(wider) if ty != element && wider != array_ty => {
+                self.cast(array, wider, Modifier::None, true)?
+            }
+            _ => array,
+        };
+        Ok(Typed::boolean(Expr::Any { op, all, value: Box::new(value.expr), array: Box::new(array.expr) }))
+    }
+
+    fn settled_for(&mut self, value: Typed, array: &Typed) -> Result<Typed, SqlError> {
+        match (value.ty, array.ty.element()) {
+            (SqlType::Unknown, Some(element)) => self.coerce(value, element, Castability::Implicit),
+            _ => self.settled(value),
+        }
+    }
+
+    fn array(&mut self, elements: &[ast::Expr]) -> Result<Typed, SqlError> {
+        let mut bound = Vec::new();
+        for element in elements {
+            bound.push(self.expr(element)?);
+        }
+        let (elements, ty) = self.unify_all(bound, "ARRAY")?;
+        let array = ty.array().ok_or_else(|| SqlError::unsupported(format!("an array of {ty}")))?;
+        Ok(Typed::new(Expr::Array(elements), array))
+    }
+
+    fn scalar_subquery(&mut self, query: &ast::Query) -> Result<Typed, SqlError> {
+        let (subquery, columns) = self.subquery(query, None)?;
+        let [(ty, modifier)] = columns[..] else {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "subquery must return only one column"));
+        };
+        Ok(Typed { expr: Expr::Subquery(SubqueryKind::Scalar, subquery), ty, modifier })
+    }
+
+    /// Binds a subquery; its one column is brought to a type if one is given.
+    pub(super) fn subquery(
+        &mut self,
+        query: &ast::Query,
+        to: Option<SqlType>,
+    ) -> Result<(Arc<Subquery>, Vec<(SqlType, Modifier)>), SqlError> {
+        let mut query = self.query(query)?;
+        if let (Some(to), Some(column)) = (to, query.columns.first().cloned()) {
+            let typed = self.cast(Typed::new(Expr::Column(0), column.ty), to, Modifier::None, true)?;
+            query.root = crate::plan::Node::Project(Box::new(query.root), vec![typed.expr]);
+        }
+        let columns = query.columns.iter().map(|column| (column.ty, column.modifier)).collect();
+        let slot = self.subqueries;
+        self.subqueries += 1;
+        let is_correlated = query.is_correlated(1);
+        Ok((Arc::new(Subquery { slot, query, is_correlated }), columns))
+    }
+
+    /// Binds the call of a function that is named as it is in `pg_proc`.
+    pub(super) fn named_call(
+        &mut self,
+        name: &ast::ObjectName,
+        arguments: Vec<Typed>,
+    ) -> Result<Typed, SqlError> {
+        let (_, name) = object_name(name)?;
+        self.call(&name, arguments)
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn number(digits: &str) -> Result<Typed, SqlError> {
+    if let Ok(number) = digits.parse::<i64>() {
+        let ty = if i32::try_from(number).is_ok() { SqlType::Int4 } else { SqlType::Int8 };
+        return Ok(Typed::new(Expr::Const(Value::Int(number)), ty));
+    }
+    let number = Numeric::parse(digits)?;
+    Ok(Typed::new(Expr::Const(Value::Numeric(number)), SqlType::Numeric))
+}
+
+fn compare_op(name: &str) -> Option<CompareOp> {
+    Some(match name {
+        "=" => CompareOp::Eq,
+        "<>" | "!=" => CompareOp::Ne,
+        "<" => CompareOp::Lt,
+        "<=" => CompareOp::Le,
+        ">" => CompareOp::Gt,
+        ">=" => CompareOp::Ge,
+        _ => return None,
+    })
+}
+
+fn op_name(op: CompareOp) -> &'static str {
+    match op {
+        CompareOp::Eq => "=",
+        CompareOp::Ne => "<>",
+        CompareOp::Lt => "<",
+        CompareOp::Le => "<=",
+        CompareOp::Gt => ">",
+        CompareOp::Ge => ">=",
+    }
+}
+
+#[cold]
+fn no_operator(name: &str, one: Option<SqlType>, other: SqlType) -> SqlError {
+    let left = one.map_or(String::new(), |ty| format!("{ty} "));
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: {left}{name} {other}"))
+        .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
+}
+
+/// The type to which values of two types are brought to be compared.
+pub(super) fn common_type(one: SqlType, other: SqlType) -> Option<SqlType> {
+    use crate::cast::castability;
+    if one == other {
+        return Some(if one == SqlType::Unknown { SqlType::Text } else { one });
+    }
+    match (one, other) {
+        (SqlType::Unknown, ty) | (ty, SqlType::Unknown) => return Some(ty),
+        (one, other) if one.is_text() && other.is_text() => {
+            let is_padded = |ty| ty == SqlType::Bpchar;
+            return Some(if is_padded(one) && is_padded(other) { one } else { SqlType::Text });
+        }
+        (one, other) if one.is_oid() && other.is_oid() => return Some(SqlType::Oid),
+        (one, other) if (one.is_oid() && other.is_integer()) || (one.is_integer() && other.is_oid()) => {
+            return Some(SqlType::Oid);
+        }
+        // Sums of a real and exact numbers are of double precision.
+        (SqlType::Float4, SqlType::Numeric) | (SqlType::Numeric, SqlType::Float4) => {
+            return Some(SqlType::Float8);
+        }
+        _ => {}
+    }
+    if castability(one, other) == Some(Castability::Implicit) {
+        return Some(other);
+    }
+    (castability(other, one) == Some(Castability::Implicit)).then_some(one)
+}

@@ -1,0 +1,624 @@
+//! Binding of FROM, and its plan: conditions go down to the tables they are about, and joins find their way.
+//!
+//! The columns of all tables of a FROM have numbers one after the other; a node has those of a contiguous part of them, and its
+//! expressions count from the first of these. Conditions with subqueries stay above all joins.
+
+use std::sync::Arc;
+
+use sqlparser::ast;
+
+use super::query::rename;
+use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
+use crate::access;
+use crate::catalogs;
+use crate::error::{SqlError, SqlState};
+use crate::expr::{CompareOp, Expr};
+use crate::plan::{Access, JoinKind, Node, OutputColumn, Query, RowsFunction, Scan};
+use crate::schema::TableEntry;
+use crate::types::{Modifier, SqlType};
+
+/// A FROM whose names are bound.
+pub(super) enum From {
+    Nothing,
+    Table {
+        table: Arc<TableEntry>,
+        offset: usize,
+    },
+    Other {
+        node: Node,
+        offset: usize,
+        width: usize,
+    },
+    /// A query that refers to the columns before it.
+    Lateral {
+        query: Query,
+        offset: usize,
+    },
+    Join {
+        left: Box<From>,
+        right: Box<From>,
+        kind: JoinKind,
+        on: Vec<Expr>,
+    },
+}
+
+impl From {
+    fn range(&self) -> (usize, usize) {
+        match self {
+            From::Nothing => (0, 0),
+            From::Table { table, offset } => (*offset, offset + table.columns.len()),
+            From::Other { offset, width, .. } => (*offset, offset + width),
+            From::Lateral { query, offset } => (*offset, offset + query.columns.len()),
+            From::Join { left, right, .. } => (left.range().0, right.range().1),
+        }
+    }
+}
+
+impl Binder<'_> {
+    /// Binds a FROM and enters its scope.
+    pub(super) fn from(&mut self, from: &[ast::TableWithJoins]) -> Result<From, SqlError> {
+        let mut columns = Vec::new();
+        let mut bound: Option<From> = None;
+        for item in from {
+            let next = self.table_with_joins(item, &mut columns)?;
+            bound = Some(match bound {
+                None => next,
+                Some(left) => From::Join {
+                    left: Box::new(left),
+                    right: Box::new(next),
+                    kind: JoinKind::Inner,
+                    on: Vec::new(),
+                },
+            });
+        }
+        self.scopes.push(Scope { columns, grouping: None });
+        Ok(bound.unwrap_or(From::Nothing))
+    }
+
+    fn table_with_joins(
+        &mut self,
+        item: &ast::TableWithJoins,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<From, SqlError> {
+        let start = columns.len();
+        let mut bound = self.factor(&item.relation, columns)?;
+        for join in &item.joins {
+            if join.global {
+                return Err(SqlError::unsupported("GLOBAL JOIN"));
+            }
+            let middle = columns.len();
+            let right = self.factor(&join.relation, columns)?;
+            use ast::JoinOperator::{CrossJoin, Inner, Join, Left, LeftOuter};
+            let (kind, constraint) = match &join.join_operator {
+                Join(constraint) | Inner(constraint) | CrossJoin(constraint) => (JoinKind::Inner, constraint),
+                Left(constraint) | LeftOuter(constraint) => (JoinKind::Left, constraint),
+                _ => {
+                    return Err(
+                        SqlError::unsupported("this kind of join").hint("Use INNER, LEFT or CROSS JOIN.")
+                    );
+                }
+            };
+            let on = self.join_condition(constraint, columns, start, middle)?;
+            bound = From::Join { left: Box::new(bound), right: Box::new(right), kind, on };
+        }
+        Ok(bound)
+    }
+
+    fn join_condition(
+        &mut self,
+        constraint: &ast::JoinConstraint,
+        columns: &mut [ScopeColumn],
+        start: usize,
+        middle: usize,
+    ) -> Result<Vec<Expr>, SqlError> {
+        let names: Vec<String> = match constraint {
+            ast::JoinConstraint::None => return Ok(Vec::new()),
+            ast::JoinConstraint::On(condition) => {
+                let mut visible = columns.to_vec();
+                for column in &mut visible[..start] {
+                    // Tables before this item of the list cannot be named in its conditions.
+                    (column.table, column.is_merged) = (String::new(), true);
+                }
+                self.scopes.push(Scope { columns: visible, grouping: None });
+                let bound = self.condition(condition, "JOIN/ON");
+                self.scopes.pop();
+                return Ok(match bound? {
+                    Expr::And(parts) => parts,
+                    other => vec![other],
+                });
+            }
+            ast::JoinConstraint::Using(names) => {
+                names.iter().map(|name| object_name(name).map(|(_, name)| name)).collect::<Result<_, _>>()?
+            }
+            ast::JoinConstraint::Natural => {
+                let is_left = |name: &str| columns[start..middle].iter().any(|left| left.output.name == name);
+                columns[middle..]
+                    .iter()
+                    .map(|right| right.output.name.clone())
+                    .filter(|name| is_left(name))
+                    .collect()
+            }
+            ast::JoinConstraint::UsingAlias(..) => return Err(SqlError::unsupported("USING with an alias")),
+        };
+        let mut on = Vec::new();
+        for name in names {
+            let find = |part: &[ScopeColumn], base: usize| {
+                part.iter()
+                    .position(|column| column.output.name == name && !column.is_merged)
+                    .map(|at| at + base)
+            };
+            let (left, right) = (find(&columns[start..middle], start), find(&columns[middle..], middle));
+            let (Some(left), Some(right)) = (left, right) else {
+                return Err(SqlError::new(
+                    SqlState::UNDEFINED_COLUMN,
+                    format!("column \"{name}\" specified in USING clause does not exist in both tables"),
+                ));
+            };
+            let typed = |at: usize| Typed::new(Expr::Column(at), columns[at].output.ty);
+            on.push(self.comparison(CompareOp::Eq, typed(left), typed(right))?.expr);
+            columns[right].is_merged = true;
+        }
+        Ok(on)
+    }
+
+    fn factor(
+        &mut self,
+        factor: &ast::TableFactor,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<From, SqlError> {
+        self.deeper(|binder| binder.factor_of(factor, columns))
+    }
+
+    fn factor_of(
+        &mut self,
+        factor: &ast::TableFactor,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<From, SqlError> {
+        match factor {
+            ast::TableFactor::Table {
+                name,
+                alias,
+                args,
+                with_hints,
+                version: None,
+                with_ordinality: false,
+                partitions,
+                json_path: None,
+                sample: None,
+                index_directives,
+                ..
+            } if with_hints.is_empty() && partitions.is_empty() && index_directives.is_empty() => {
+                match args {
+                    None => self.named_table(name, alias.as_ref(), columns),
+                    Some(arguments) if arguments.settings.is_none() => {
+                        self.rows_function(name, &arguments.args, alias.as_ref(), columns)
+                    }
+                    Some(_) => Err(SqlError::unsupported(format!("the call of {name}"))),
+                }
+            }
+            ast::TableFactor::Function { lateral: false, name, args, with_ordinality: false, alias } => {
+                self.rows_function(name, args, alias.as_ref(), columns)
+            }
+            ast::TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
+                let query = self.query(subquery)?;
+                let name = alias.as_ref().map(|alias| ident(&alias.name)).unwrap_or_default();
+                self.enter(query.root, query.columns, name, alias.as_ref(), columns)
+            }
+            ast::TableFactor::Derived { lateral: true, subquery, alias, sample: None } => {
+                self.scopes.push(Scope { columns: columns.clone(), grouping: None });
+                let query = self.query(subquery);
+                self.scopes.pop();
+                let query = query?;
+                let name = alias.as_ref().map(|alias| ident(&alias.name)).unwrap_or_default();
+                let offset = columns.len();
+                self.name_columns(query.columns.clone(), name, alias.as_ref(), columns)?;
+                Ok(From::Lateral { query, offset })
+            }
+            ast::TableFactor::NestedJoin { table_with_joins, alias: None } => {
+                self.table_with_joins(table_with_joins, columns)
+            }
+            other => Err(SqlError::unsupported(format!("the table {other}"))),
+        }
+    }
+
+    fn named_table(
+        &mut self,
+        name: &ast::ObjectName,
+        alias: Option<&ast::TableAlias>,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<From, SqlError> {
+        let (schema, table) = object_name(name)?;
+        let known = alias.map_or_else(|| table.clone(), |alias| ident(&alias.name));
+        if schema.is_none()
+            && let Some(named) = self.named.iter().rev().find(|named| named.name == table)
+        {
+            let query = named.query.clone();
+            return self.enter(query.root, query.columns, known, alias, columns);
+        }
+        let is_own = |schema: Option<&str>| matches!(schema, None | Some("public"));
+        if let Some(found) = self.schema.tables.get(&table).filter(|_| is_own(schema.as_deref())) {
+            let table = self.uses(found);
+            let described = (0..).zip(&table.columns).map(|(at, column)| OutputColumn {
+                name: column.name.clone(),
+                ty: column.ty,
+                modifier: column.modifier,
+                origin: (table.oid, at + 1),
+            });
+            let offset = columns.len();
+            self.name_columns(described.collect(), known, alias, columns)?;
+            return Ok(From::Table { table, offset });
+        }
+        if let Some(catalog) = catalogs::find(schema.as_deref(), &table) {
+            return self.enter(Node::Virtual(catalog), catalogs::columns(catalog), known, alias, columns);
+        }
+        Err(crate::schema::no_relation(&table).at(self.position_of(name)))
+    }
+
+    /// Adds the columns of a node to those in scope.
+    fn enter(
+        &mut self,
+        node: Node,
+        described: Vec<OutputColumn>,
+        name: String,
+        alias: Option<&ast::TableAlias>,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<From, SqlError> {
+        let (offset, width) = (columns.len(), described.len());
+        self.name_columns(described, name, alias, columns)?;
+        Ok(From::Other { node, offset, width })
+    }
+
+    fn name_columns(
+        &mut self,
+        mut described: Vec<OutputColumn>,
+        table: String,
+        alias: Option<&ast::TableAlias>,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<(), SqlError> {
+        if !table.is_empty() && columns.iter().any(|column| column.table == table) {
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_ALIAS,
+                format!("table name \"{table}\" specified more than once"),
+            ));
+        }
+        if let Some(alias) = alias {
+            rename(&mut described, alias)?;
+        }
+        columns.extend(described.into_iter().map(|output| ScopeColumn {
+            table: table.clone(),
+            // The number of the row itself is there to be named, and not a column that a table was given.
+            is_hidden: output.name == "tableoid",
+            output,
+            is_merged: false,
+        }));
+        Ok(())
+    }
+
+    /// Binds a function in FROM.
+    fn rows_function(
+        &mut self,
+        name: &ast::ObjectName,
+        arguments: &[ast::FunctionArg],
+        alias: Option<&ast::TableAlias>,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<From, SqlError> {
+        let (_, function) = object_name(name)?;
+        let mut bound = Vec::new();
+        for argument in arguments {
+            let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) = argument else {
+                return Err(SqlError::unsupported(format!(
+                    "a named argument, or *, in the call of {function}"
+                )));
+            };
+            bound.push(self.expr(expr)?);
+        }
+        let known = alias.map_or_else(|| function.clone(), |alias| ident(&alias.name));
+        let (node, ty) = match &*function {
+            "generate_series" if matches!(bound.len(), 2 | 3) => {
+                let (exprs, ty) = self.unify_all(bound, "generate_series")?;
+                let ty = if ty == SqlType::Text { SqlType::Int4 } else { ty };
+                if !ty.is_integer() {
+                    return Err(SqlError::unsupported(format!("generate_series of {ty}")));
+                }
+                (Node::Rows(RowsFunction::GenerateSeries, exprs), ty)
+            }
+            "unnest" if bound.len() == 1 => {
+                let array = bound.remove(0);
+                let ty = array.ty.element().ok_or_else(|| {
+                    SqlError::new(
+                        SqlState::UNDEFINED_FUNCTION,
+                        format!("function unnest({}) does not exist", array.ty),
+                    )
+                })?;
+                (Node::Rows(RowsFunction::Unnest, vec![array.expr]), ty)
+            }
+            _ => {
+                // A function of one value is a table of one row.
+                let name = function.clone();
+                let typed = self.call(&name, bound)?;
+                (Node::Values(vec![vec![typed.expr]]), typed.ty)
+            }
+        };
+        let column = OutputColumn { name: known.clone(), ty, modifier: Modifier::None, origin: (0, 0) };
+        self.enter(node, vec![column], known, alias, columns)
+    }
+
+    /// Plans a FROM with the condition of its rows. `used` are the columns that are read above.
+    pub(super) fn plan_from(
+        &mut self,
+        from: From,
+        filter: Option<Expr>,
+        mut used: Vec<usize>,
+        for_update: bool,
+    ) -> Result<Node, SqlError> {
+        let conjuncts = match filter {
+            None => Vec::new(),
+            Some(Expr::And(parts)) => parts,
+            Some(other) => vec![other],
+        };
+        conjuncts.iter().for_each(|conjunct| conjunct.columns(&mut used));
+        used_by_joins(&from, &mut used);
+        let (above, below): (Vec<Expr>, Vec<Expr>) =
+            conjuncts.into_iter().partition(|conjunct| !conjunct.subqueries().is_empty());
+        let node = build(from, below, &used, for_update)?;
+        Ok(filtered(node, above))
+    }
+
+    /// The rows of one table that a statement changes: its scope is entered.
+    pub(super) fn target(
+        &mut self,
+        table: &Arc<TableEntry>,
+        alias: Option<&ast::TableAlias>,
+        selection: Option<&ast::Expr>,
+    ) -> Result<Scan, SqlError> {
+        let described = (0..).zip(&table.columns).map(|(at, column)| OutputColumn {
+            name: column.name.clone(),
+            ty: column.ty,
+            modifier: column.modifier,
+            origin: (table.oid, at + 1),
+        });
+        let mut columns = Vec::new();
+        let known = alias.map_or_else(|| table.name.clone(), |alias| ident(&alias.name));
+        self.name_columns(described.collect(), known, alias, &mut columns)?;
+        self.scopes.push(Scope { columns, grouping: None });
+        let conjuncts = match selection.map(|filter| self.condition(filter, "WHERE")).transpose()? {
+            None => Vec::new(),
+            Some(Expr::And(parts)) => parts,
+            Some(other) => vec![other],
+        };
+        let (access, rest) = access::choose(table, conjuncts);
+        let columns = (0..table.columns.len()).collect();
+        Ok(Scan {
+            table: Arc::clone(table),
+            access,
+            filter: all(rest),
+            columns,
+            backward: false,
+            for_update: true,
+        })
+    }
+}
+
+/// One condition that holds when all do.
+fn all(mut conjuncts: Vec<Expr>) -> Option<Expr> {
+    conjuncts.retain(|conjunct| !conjunct.is_true_constant());
+    if conjuncts.len() > 1 { Some(Expr::And(conjuncts)) } else { conjuncts.pop() }
+}
+
+fn filtered(node: Node, conjuncts: Vec<Expr>) -> Node {
+    match all(conjuncts) {
+        Some(condition) => Node::Filter(Box::new(node), condition),
+        None => node,
+    }
+}
+
+fn used_by_joins(from: &From, used: &mut Vec<usize>) {
+    if let From::Lateral { query, .. } = from {
+        query.outer_columns(1, used);
+    }
+    if let From::Join { left, right, on, .. } = from {
+        on.iter().for_each(|condition| condition.columns(used));
+        used_by_joins(left, used);
+        used_by_joins(right, used);
+    }
+}
+
+/// The same expression for rows that begin `base` columns later.
+fn shifted(expr: &Expr, base: usize) -> Expr {
+    if base == 0 {
+        return expr.clone();
+    }
+    expr.map(&mut |part| match part {
+        Expr::Column(at) => Some(Expr::Column(at.saturating_sub(base))),
+        _ => None,
+    })
+}
+
+/// Returns true if all columns that it reads are in a range.
+fn is_within(expr: &Expr, (start, end): (usize, usize)) -> bool {
+    let mut used = Vec::new();
+    expr.columns(&mut used);
+    used.iter().all(|column| (start..end).contains(column))
+}
+
+/// Plans a part of a FROM, with conditions about it alone.
+fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], for_update: bool) -> Result<Node, SqlError> {
+    match from {
+        From::Nothing => Ok(filtered(Node::Values(vec![Vec::new()]), conjuncts)),
+        From::Other { node, offset, .. } => {
+            if for_update && !matches!(node, Node::Values(_) | Node::Rows(..) | Node::Virtual(_)) {
+                return Err(SqlError::unsupported("FOR UPDATE of a subquery"));
+            }
+            Ok(filtered(node, conjuncts.iter().map(|conjunct| shifted(conjunct, offset)).collect()))
+        }
+        From::Lateral { query, offset } => {
+            // Without tables before it there is nothing that it could refer to but the row of no columns.
+            let left = Box::new(Node::Values(vec![Vec::new()]));
+            let right_width = query.columns.len();
+            if offset > 0 {
+                return Err(SqlError::unsupported("LATERAL in this place"));
+            }
+            let node = Node::Lateral {
+                left,
+                right: Box::new(query.root),
+                kind: JoinKind::Inner,
+                right_width,
+                on: None,
+            };
+            Ok(filtered(node, conjuncts))
+        }
+        From::Table { table, offset } => {
+            let conjuncts = conjuncts.iter().map(|conjunct| shifted(conjunct, offset)).collect();
+            Ok(Node::Scan(Box::new(scan(table, offset, conjuncts, used, for_update))))
+        }
+        From::Join { left, right, kind, on } => join(*left, *right, kind, on, conjuncts, used, for_update),
+    }
+}
+
+fn scan(
+    table: Arc<TableEntry>,
+    offset: usize,
+    conjuncts: Vec<Expr>,
+    used: &[usize],
+    for_update: bool,
+) -> Scan {
+    let (access, rest) = access::choose(&table, conjuncts);
+    let width = table.columns.len();
+    let mut columns: Vec<usize> =
+        used.iter().filter_map(|at| at.checked_sub(offset)).filter(|at| *at < width).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    Scan { table, access, filter: all(rest), columns, backward: false, for_update }
+}
+
+fn join(
+    left: From,
+    right: From,
+    kind: JoinKind,
+    on: Vec<Expr>,
+    conjuncts: Vec<Expr>,
+    used: &[usize],
+    for_update: bool,
+) -> Result<Node, SqlError> {
+    let (left_range, right_range) = (left.range(), right.range());
+    let (mut to_left, mut to_right, mut between, mut above) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for conjunct in conjuncts {
+        match kind {
+            _ if is_within(&conjunct, left_range) => to_left.push(conjunct),
+            JoinKind::Inner if is_within(&conjunct, right_range) => to_right.push(conjunct),
+            JoinKind::Inner => between.push(conjunct),
+            JoinKind::Left => above.push(conjunct),
+        }
+    }
+    for condition in on {
+        match kind {
+            _ if !condition.subqueries().is_empty() => {
+                return Err(SqlError::unsupported("a subquery in the condition of a join"));
+            }
+            _ if is_within(&condition, right_range) => to_right.push(condition),
+            JoinKind::Inner if is_within(&condition, left_range) => to_left.push(condition),
+            _ => between.push(condition),
+        }
+    }
+    let base = left_range.0;
+    let left = build(left, to_left, used, for_update)?;
+    let between: Vec<Expr> = between.iter().map(|condition| shifted(condition, base)).collect();
+    let (left_width, right_width) = (left_range.1 - base, right_range.1 - right_range.0);
+    let above = above.iter().map(|condition| shifted(condition, base)).collect();
+    if let From::Table { table, offset } = &right
+        && let Some(found) = lookup(table, *offset, &to_right, &between, left_width, used, for_update)
+    {
+        let node = Node::Lookup { left: Box::new(left), right: Box::new(found), kind, on: all(between) };
+        return Ok(filtered(node, above));
+    }
+    if let From::Lateral { query, .. } = right {
+        if base > 0 {
+            return Err(SqlError::unsupported("LATERAL in this place"));
+        }
+        let mut on = between;
+        on.extend(to_right);
+        let node = Node::Lateral {
+            left: Box::new(left),
+            right: Box::new(query.root),
+            kind,
+            right_width,
+            on: all(on),
+        };
+        return Ok(filtered(node, above));
+    }
+    let right = build(right, to_right, used, for_update)?;
+    let (mut keys, mut rest) = (Vec::new(), Vec::new());
+    for condition in between {
+        match hash_key(&condition, left_width) {
+            Some(key) => keys.push(key),
+            None => rest.push(condition),
+        }
+    }
+    let node =
+        Node::Join { left: Box::new(left), right: Box::new(right), kind, right_width, keys, on: all(rest) };
+    Ok(filtered(node, above))
+}
+
+/// The two sides of an equation between the left and the right of a join, each for rows of its own side.
+fn hash_key(condition: &Expr, left_width: usize) -> Option<(Expr, Expr)> {
+    let Expr::Compare(CompareOp::Eq, one, other) = condition else { return None };
+    let side = |expr: &Expr| {
+        let mut used = Vec::new();
+        expr.columns(&mut used);
+        let is_left = |column: &usize| *column < left_width;
+        match used.first() {
+            None => None,
+            Some(first) if used.iter().all(|column| is_left(column) == is_left(first)) => {
+                Some(is_left(first))
+            }
+            Some(_) => None,
+        }
+    };
+    match (side(one)?, side(other)?) {
+        (true, false) => Some(((**one).clone(), shifted(other, left_width))),
+        (false, true) => Some(((**other).clone(), shifted(one, left_width))),
+        _ => None,
+    }
+}
+
+/// A scan of the right side of a join by keys that come from the row of the left side, if there is such a way.
+fn lookup(
+    table: &Arc<TableEntry>,
+    offset: usize,
+    own: &[Expr],
+    between: &[Expr],
+    left_width: usize,
+    used: &[usize],
+    for_update: bool,
+) -> Option<Scan> {
+    if own.iter().chain(between).any(|condition| !condition.subqueries().is_empty()) {
+        return None;
+    }
+    let from_left = between.iter().map(|condition| {
+        condition.map(&mut |part| match part {
+            Expr::Column(at) if *at < left_width => Some(Expr::Outer { level: 1, column: *at }),
+            Expr::Column(at) => Some(Expr::Column(at - left_width)),
+            Expr::Outer { level, column } => Some(Expr::Outer { level: level + 1, column: *column }),
+            _ => None,
+        })
+    });
+    let own_deeper = own.iter().map(|condition| {
+        shifted(condition, offset).map(&mut |part| match part {
+            Expr::Outer { level, column } => Some(Expr::Outer { level: level + 1, column: *column }),
+            _ => None,
+        })
+    });
+    let scan = scan(Arc::clone(table), offset, from_left.chain(own_deeper).collect(), used, for_update);
+    let reads_left = |expr: &Expr| {
+        let mut reads = false;
+        expr.visit(&mut |part| reads |= matches!(part, Expr::Outer { level: 1, .. }));
+        reads
+    };
+    let is_useful = match &scan.access {
+        Access::Full | Access::Keys(_) => false,
+        Access::Key(values) => values.iter().any(reads_left),
+        Access::Range { prefix, .. } => prefix.iter().any(reads_left),
+    };
+    is_useful.then_some(scan)
+}
