@@ -68,11 +68,12 @@ impl Aggregate {
             }
             (Aggregate::Avg, SqlType::Int2 | SqlType::Int4) => (SqlType::Numeric, SqlType::Numeric),
             (Aggregate::Sum, SqlType::Float4) => (argument, SqlType::Float4),
-            (Aggregate::Sum, SqlType::Float8) => (argument, argument),
             (Aggregate::Avg, SqlType::Float4 | SqlType::Float8) => (SqlType::Float8, SqlType::Float8),
             (Aggregate::Min | Aggregate::Max, SqlType::Unknown) => (SqlType::Text, SqlType::Text),
             (Aggregate::Min | Aggregate::Max, ty) if ty != SqlType::Bool => (ty, ty),
-            (Aggregate::BoolAnd | Aggregate::BoolOr, SqlType::Bool) => (argument, argument),
+            (Aggregate::Sum, SqlType::Float8) | (Aggregate::BoolAnd | Aggregate::BoolOr, SqlType::Bool) => {
+                (argument, argument)
+            }
             (Aggregate::StringAgg, ty) if ty.is_text() => (SqlType::Text, SqlType::Text),
             (Aggregate::ArrayAgg, SqlType::Unknown) => (SqlType::Text, SqlType::TextArray),
             (Aggregate::ArrayAgg, ty) => (ty, ty.array()?),
@@ -163,13 +164,14 @@ impl State {
         Ok(match call.aggregate {
             Aggregate::Count => Value::Int(self.count),
             Aggregate::Avg => match self.value {
-                Value::Numeric(total) => Value::Numeric(total.div(Numeric::of_integer(self.count.into()))?),
+                Value::Numeric(total) => {
+                    Value::Numeric(total.checked_div(Numeric::of_integer(self.count.into()))?)
+                }
                 Value::Float(total) => Value::Float(total / self.count as f64),
                 other => other,
             },
-            Aggregate::StringAgg if self.count == 0 => Value::Null,
+            Aggregate::StringAgg | Aggregate::ArrayAgg if self.count == 0 => Value::Null,
             Aggregate::StringAgg => Value::from(self.texts),
-            Aggregate::ArrayAgg if self.count == 0 => Value::Null,
             Aggregate::ArrayAgg => Value::Array(self.values.into()),
             _ => self.value,
         })
@@ -178,12 +180,12 @@ impl State {
 
 fn sum(total: &Value, value: Value, ty: SqlType) -> Result<Value, SqlError> {
     Ok(match (total, value) {
-        (Value::Null, value) => value,
         (Value::Int(total), Value::Int(value)) => {
             Value::Int(total.checked_add(value).ok_or_else(|| out_of_range(ty))?)
         }
         (Value::Float(total), Value::Float(value)) => Value::Float(total + value),
-        (Value::Numeric(total), Value::Numeric(value)) => Value::Numeric(total.add(value)?),
+        (Value::Numeric(total), Value::Numeric(value)) => Value::Numeric(total.checked_add(value)?),
+        // The first value, as the total is NULL before it.
         (_, value) => value,
     })
 }

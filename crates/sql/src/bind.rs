@@ -21,10 +21,9 @@ use sqlparser::tokenizer::Span;
 
 use crate::cast::{Castability, cast, castability};
 use crate::error::{SqlError, SqlState};
-use crate::expr::{Env, Expr};
+use crate::expr::Expr;
 use crate::plan::{OutputColumn, Plan, Query, Work};
 use crate::schema::{Schema, TableEntry};
-use crate::session::Session;
 use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
@@ -78,7 +77,6 @@ struct Named {
 /// Binds one statement.
 pub(crate) struct Binder<'a> {
     schema: &'a Arc<Schema>,
-    session: &'a Arc<Session>,
     /// The text of the statement, for positions.
     text: &'a str,
     params: Vec<Option<SqlType>>,
@@ -94,15 +92,9 @@ pub(crate) struct Binder<'a> {
 const MAX_DEPTH: usize = 200;
 
 impl<'a> Binder<'a> {
-    pub(crate) fn new(
-        schema: &'a Arc<Schema>,
-        session: &'a Arc<Session>,
-        text: &'a str,
-        params: &[Option<SqlType>],
-    ) -> Binder<'a> {
+    pub(crate) fn new(schema: &'a Arc<Schema>, text: &'a str, params: &[Option<SqlType>]) -> Binder<'a> {
         Binder {
             schema,
-            session,
             text,
             params: params.to_vec(),
             subqueries: 0,
@@ -187,16 +179,6 @@ impl<'a> Binder<'a> {
         let bound = bind(self);
         self.depth -= 1;
         bound
-    }
-
-    fn env(&self) -> Env {
-        Env {
-            params: Arc::from([]),
-            outer: Vec::new(),
-            subqueries: Vec::new(),
-            session: Arc::clone(self.session),
-            schema: Arc::clone(self.schema),
-        }
     }
 
     /// Brings an expression to a type, in a place where `least` is allowed.

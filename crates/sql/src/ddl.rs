@@ -12,7 +12,6 @@ use crate::bind::{first_words, object_name};
 use crate::database::SqlDatabase;
 use crate::error::{Severity, SqlError, SqlState};
 use crate::schema::TableMeta;
-use crate::session::Session;
 use std::sync::Arc;
 
 /// What a statement has done: its command tag, and notices.
@@ -27,9 +26,12 @@ pub(crate) struct Done {
 /// What undoes a statement that made something.
 #[derive(Debug)]
 pub(crate) enum Undo {
-    DropTable(String),
-    DropIndex(String),
-    DropSequence(String),
+    /// The table is dropped.
+    Table(String),
+    /// The index is dropped.
+    Index(String),
+    /// The sequence is dropped.
+    Sequence(String),
 }
 
 impl Done {
@@ -46,7 +48,6 @@ impl Done {
 /// A change of the schema that is under way.
 pub(crate) struct Change<'a> {
     pub(crate) db: &'a SqlDatabase,
-    pub(crate) session: &'a Arc<Session>,
     /// The text of the statement, for positions.
     pub(crate) text: &'a str,
 }
@@ -78,9 +79,9 @@ impl Change<'_> {
         let _change = self.db.change();
         for undo in undos.into_iter().rev() {
             match undo {
-                Undo::DropTable(name) => self.drop_table(&name, true)?,
-                Undo::DropIndex(name) => self.drop_index(&name)?,
-                Undo::DropSequence(name) => self.drop_sequence(&name)?,
+                Undo::Table(name) => self.drop_table(&name, true)?,
+                Undo::Index(name) => self.drop_index(&name)?,
+                Undo::Sequence(name) => self.drop_sequence(&name)?,
             }
         }
         Ok(())

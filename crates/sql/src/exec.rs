@@ -253,27 +253,39 @@ impl<'w> Exec<'_, 'w> {
 
     /// Evaluates expressions for a row; waits while a sequence reserves numbers.
     async fn eval_all(&mut self, exprs: &[Expr], row: &[Value]) -> Result<Row, Fail> {
+        let mut values = Vec::with_capacity(exprs.len());
+        for expr in exprs {
+            values.push(match expr.eval(&self.env, row) {
+                Ok(value) => value,
+                Err(error) => self.eval_waiting(expr, row, error).await?,
+            });
+        }
+        Ok(values)
+    }
+
+    /// Evaluates an expression that has failed with `error`, as often as that is because of a sequence.
+    #[cold]
+    async fn eval_waiting(&mut self, expr: &Expr, row: &[Value], mut error: SqlError) -> Result<Value, Fail> {
         loop {
-            let values: Result<Row, SqlError> = exprs.iter().map(|expr| expr.eval(&self.env, row)).collect();
-            let error = match values {
-                Ok(values) => return Ok(values),
-                Err(error) => error,
-            };
             let sequences = Arc::clone(&self.sequences);
             let schema = Arc::clone(&self.env.schema);
             if error.code == NEEDS_BLOCK {
                 let sequence = Arc::clone(schema.sequence(&error.message)?);
                 self.wait(sequences.reserve(&sequence)).await?;
             } else if error.code == NEEDS_SET {
+                let detail = error.detail.as_deref().unwrap_or("");
+                let (number, is_called) = detail.split_once(' ').unwrap_or(("0", "0"));
                 let sequence = Arc::clone(schema.sequence(&error.message)?);
-                let (number, is_called) =
-                    error.detail.as_deref().and_then(|detail| detail.split_once(' ')).unwrap_or(("0", "0"));
                 let number: i64 = number.parse().unwrap_or(0);
                 self.wait(sequences.set(&sequence, number, is_called == "1")).await?;
-                // The call stands alone in its list: its value is the number.
-                return Ok(exprs.iter().map(|_| Value::Int(number)).collect());
+                // The value of an expression that sets a sequence is the number, whatever is around the call.
+                return Ok(Value::Int(number));
             } else {
                 return Err(error.into());
+            }
+            match expr.eval(&self.env, row) {
+                Ok(value) => return Ok(value),
+                Err(again) => error = again,
             }
         }
     }

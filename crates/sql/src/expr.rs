@@ -496,11 +496,11 @@ fn arithmetic(op: ArithmeticOp, ty: SqlType, one: Value, other: Value) -> Result
             Ok(Value::Float(if ty == SqlType::Float4 { f64::from(result as f32) } else { result }))
         }
         (Value::Numeric(one), Value::Numeric(other)) => Ok(Value::Numeric(match op {
-            ArithmeticOp::Add => one.add(other)?,
-            ArithmeticOp::Sub => one.sub(other)?,
-            ArithmeticOp::Mul => one.mul(other)?,
-            ArithmeticOp::Div => one.div(other)?,
-            _ => one.rem(other)?,
+            ArithmeticOp::Add => one.checked_add(other)?,
+            ArithmeticOp::Sub => one.checked_sub(other)?,
+            ArithmeticOp::Mul => one.checked_mul(other)?,
+            ArithmeticOp::Div => one.checked_div(other)?,
+            _ => one.checked_rem(other)?,
         })),
         (Value::Date(one), Value::Int(other)) => {
             let other = if op == ArithmeticOp::Sub { other.checked_neg() } else { Some(other) };

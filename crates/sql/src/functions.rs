@@ -93,9 +93,14 @@ pub(crate) fn oid_of(name: &str) -> Option<u32> {
     all().position(|function| function.name == name).map(|at| FIRST_OID + at as u32)
 }
 
+/// The function of a number.
+fn of(oid: i64) -> Option<&'static Function> {
+    all().nth(usize::try_from(oid - i64::from(FIRST_OID)).ok()?)
+}
+
 /// The name of the function of a number.
 pub(crate) fn name_of(oid: u32) -> Option<&'static str> {
-    all().nth(oid.checked_sub(FIRST_OID)? as usize).map(|function| function.name)
+    of(oid.into()).map(|function| function.name)
 }
 
 fn text(values: &[Value], at: usize) -> &str {

@@ -98,7 +98,7 @@ impl Numeric {
     ///
     /// # Errors
     /// When it needs more than 38 digits.
-    pub fn add(self, other: Numeric) -> Result<Numeric, SqlError> {
+    pub fn checked_add(self, other: Numeric) -> Result<Numeric, SqlError> {
         let (one, other, scale) = self.aligned(other)?;
         let unscaled = one.checked_add(other).ok_or_else(too_many_digits)?;
         Numeric { unscaled, scale }.checked()
@@ -108,8 +108,8 @@ impl Numeric {
     ///
     /// # Errors
     /// When it needs more than 38 digits.
-    pub fn sub(self, other: Numeric) -> Result<Numeric, SqlError> {
-        self.add(other.negate())
+    pub fn checked_sub(self, other: Numeric) -> Result<Numeric, SqlError> {
+        self.checked_add(other.negate())
     }
 
     /// The number with the other sign.
@@ -122,7 +122,7 @@ impl Numeric {
     ///
     /// # Errors
     /// When it needs more than 38 digits.
-    pub fn mul(self, other: Numeric) -> Result<Numeric, SqlError> {
+    pub fn checked_mul(self, other: Numeric) -> Result<Numeric, SqlError> {
         let unscaled = self.unscaled.checked_mul(other.unscaled).ok_or_else(too_many_digits)?;
         let scale = self.scale.checked_add(other.scale).ok_or_else(too_many_digits)?;
         Numeric { unscaled, scale }.checked()
@@ -142,7 +142,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Division by zero, or more than 38 digits.
-    pub fn div(self, other: Numeric) -> Result<Numeric, SqlError> {
+    pub fn checked_div(self, other: Numeric) -> Result<Numeric, SqlError> {
         if other.unscaled == 0 {
             return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"));
         }
@@ -160,7 +160,7 @@ impl Numeric {
     ///
     /// # Errors
     /// Division by zero, or more than 38 digits.
-    pub fn rem(self, other: Numeric) -> Result<Numeric, SqlError> {
+    pub fn checked_rem(self, other: Numeric) -> Result<Numeric, SqlError> {
         let (one, other, scale) = self.aligned(other)?;
         if other == 0 {
             return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"));
@@ -309,9 +309,19 @@ impl Numeric {
             if !(0..10_000).contains(&group) {
                 return Err(invalid());
             }
-            let exponent = 4 * (weight - i32::from(at));
-            let group = Numeric::parse(&format!("{group}e{exponent}"))?.trimmed();
-            sum = sum.add(group)?;
+            let (mut digits, mut exponent) = (i128::from(group), 4 * (weight - i32::from(at)));
+            // The last group is filled up with zeros behind the digits that there are.
+            while exponent < -i32::from(scale) {
+                digits /= 10;
+                exponent += 1;
+            }
+            let group = if exponent < 0 {
+                Numeric { unscaled: digits, scale: exponent.unsigned_abs() as u8 }
+            } else {
+                let factor = power(exponent.unsigned_abs()).ok_or_else(too_many_digits)?;
+                Numeric::of_integer(digits.checked_mul(factor).ok_or_else(too_many_digits)?)
+            };
+            sum = sum.checked_add(group)?;
         }
         let sum = sum.rescale(scale)?;
         Ok(if is_negative { sum.negate() } else { sum })
@@ -421,14 +431,14 @@ mod tests {
     #[test]
     fn arithmetic_has_the_digits_of_postgresql() {
         let of = |result: Result<Numeric, SqlError>| result.unwrap().to_string();
-        assert_eq!(of(number("1.5").add(number("2.25"))), "3.75");
-        assert_eq!(of(number("1.5").mul(number("1.50"))), "2.250");
-        assert_eq!(of(number("10").div(number("3"))), "3.3333333333333333");
-        assert_eq!(of(number("1").div(number("3"))), "0.33333333333333333333");
-        assert_eq!(of(number("-7.5").rem(number("2"))), "-1.5");
-        assert_eq!(number("1").div(number("0")).unwrap_err().code, SqlState::DIVISION_BY_ZERO);
+        assert_eq!(of(number("1.5").checked_add(number("2.25"))), "3.75");
+        assert_eq!(of(number("1.5").checked_mul(number("1.50"))), "2.250");
+        assert_eq!(of(number("10").checked_div(number("3"))), "3.3333333333333333");
+        assert_eq!(of(number("1").checked_div(number("3"))), "0.33333333333333333333");
+        assert_eq!(of(number("-7.5").checked_rem(number("2"))), "-1.5");
+        assert_eq!(number("1").checked_div(number("0")).unwrap_err().code, SqlState::DIVISION_BY_ZERO);
         let most = number("99999999999999999999999999999999999999");
-        assert!(most.add(number("1")).is_err());
+        assert!(most.checked_add(number("1")).is_err());
         assert!(most > number("0.00000000000000000000000000000000000001"));
     }
 

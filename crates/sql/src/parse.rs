@@ -5,6 +5,7 @@
 use sqlparser::ast::Statement;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{SqlError, SqlState};
 
@@ -32,8 +33,53 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>, SqlError> {
         text
     };
     let dialect = PostgreSqlDialect {};
-    let parsed = Parser::new(&dialect).try_with_sql(text).and_then(|mut parser| parser.parse_statements());
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
+    let tokens = tokens.map_err(|error| syntax_error(&error.into(), text))?;
+    check_chains(&tokens)?;
+    let parsed = Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements();
     parsed.map_err(|error| syntax_error(&error, text))
+}
+
+/// The longest chain of operators. The grammar makes a tree of it that is as deep, which is walked and freed on the stack.
+const MAX_CHAIN: usize = 1000;
+
+/// Refuses statements whose trees would be too deep for the stack.
+fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
+    use sqlparser::keywords::Keyword;
+    // The lengths of the chains that are open, one for each parenthesis.
+    let mut chains = vec![0];
+    for token in tokens {
+        match &token.token {
+            Token::LParen | Token::LBracket => chains.push(0),
+            Token::RParen | Token::RBracket if chains.len() > 1 => drop(chains.pop()),
+            Token::Comma | Token::SemiColon => *chains.last_mut().unwrap_or(&mut 0) = 0,
+            Token::Word(word) => {
+                let links = matches!(
+                    word.keyword,
+                    Keyword::AND
+                        | Keyword::OR
+                        | Keyword::NOT
+                        | Keyword::UNION
+                        | Keyword::EXCEPT
+                        | Keyword::INTERSECT
+                        | Keyword::JOIN
+                        | Keyword::IS
+                );
+                *chains.last_mut().unwrap_or(&mut 0) += usize::from(links);
+            }
+            Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::Whitespace(_)
+            | Token::Period
+            | Token::EOF => {}
+            _ => *chains.last_mut().unwrap_or(&mut 0) += 1,
+        }
+        if chains.last().is_some_and(|length| *length > MAX_CHAIN) {
+            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "stack depth limit exceeded")
+                .hint(format!("A chain of more than {MAX_CHAIN} operators is in the statement; use a list, or parentheses.")));
+        }
+    }
+    Ok(())
 }
 
 /// A COPY as the grammar takes it: with a semicolon at its end, and the truth values of options in its words.

@@ -200,11 +200,6 @@ impl Schema {
         let sequence = self.sequences.values().find(|sequence| sequence.oid() == oid);
         sequence.map(|sequence| sequence.name().to_owned()).or_else(|| crate::catalogs::name_of(oid))
     }
-
-    /// The table of a number.
-    pub(crate) fn table_of(&self, oid: u32) -> Option<&Arc<TableEntry>> {
-        self.tables.values().find(|table| table.oid == oid)
-    }
 }
 
 /// The error for a table that does not exist.
@@ -261,7 +256,6 @@ pub(crate) fn type_of_stored(column: &ColumnDef) -> (SqlType, Modifier) {
 /// The form in which the engine keeps a value of a column. What does not fit is refused by the engine.
 pub(crate) fn to_stored(value: &Value, column: &ColumnEntry) -> Stored {
     match value {
-        Value::Null => Stored::Null,
         Value::Bool(value) => Stored::Bool(*value),
         Value::Int(number) | Value::Time(number) => Stored::Signed((*number).into()),
         Value::Float(number) => Stored::F64(*number),
@@ -280,7 +274,7 @@ pub(crate) fn to_stored(value: &Value, column: &ColumnEntry) -> Stored {
         Value::Timestamp(moment) => Stored::Timestamp(*moment),
         Value::Uuid(uuid) => Stored::Uuid(*uuid),
         // No column has a type of arrays.
-        Value::Array(_) => Stored::Null,
+        Value::Null | Value::Array(_) => Stored::Null,
     }
 }
 

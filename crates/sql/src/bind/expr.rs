@@ -27,8 +27,7 @@ impl Binder<'_> {
         match expr {
             ast::Expr::Identifier(name) => self.column(None, name),
             ast::Expr::CompoundIdentifier(parts) => match &parts[..] {
-                [table, column] => self.column(Some(&ident(table)), column),
-                [_, table, column] => self.column(Some(&ident(table)), column),
+                [table, column] | [_, table, column] => self.column(Some(&ident(table)), column),
                 _ => Err(SqlError::unsupported(format!("the name {expr}"))),
             },
             ast::Expr::Value(value) => self.literal(&value.value),
@@ -709,7 +708,7 @@ impl Binder<'_> {
         &mut self,
         query: &ast::Query,
         to: Option<SqlType>,
-    ) -> Result<(Arc<Subquery>, Vec<(SqlType, Modifier)>), SqlError> {
+    ) -> Result<BoundSubquery, SqlError> {
         let mut query = self.query(query)?;
         if let (Some(to), Some(column)) = (to, query.columns.first().cloned()) {
             let typed = self.cast(Typed::new(Expr::Column(0), column.ty), to, Modifier::None, true)?;
@@ -733,6 +732,9 @@ impl Binder<'_> {
     }
 }
 
+/// A subquery, with the types of its columns.
+type BoundSubquery = (Arc<Subquery>, Vec<(SqlType, Modifier)>);
+
 fn short(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -742,8 +744,14 @@ fn number(digits: &str) -> Result<Typed, SqlError> {
         let ty = if i32::try_from(number).is_ok() { SqlType::Int4 } else { SqlType::Int8 };
         return Ok(Typed::new(Expr::Const(Value::Int(number)), ty));
     }
-    let number = Numeric::parse(digits)?;
-    Ok(Typed::new(Expr::Const(Value::Numeric(number)), SqlType::Numeric))
+    match (Numeric::parse(digits), digits.parse::<f64>()) {
+        (Ok(number), _) => Ok(Typed::new(Expr::Const(Value::Numeric(number)), SqlType::Numeric)),
+        // With an exponent it may be meant for a floating-point number, which has more room.
+        (Err(_), Ok(number)) if digits.contains(['e', 'E']) && number.is_finite() => {
+            Ok(Typed::new(Expr::Const(Value::Float(number)), SqlType::Float8))
+        }
+        (Err(error), _) => Err(error),
+    }
 }
 
 fn compare_op(name: &str) -> Option<CompareOp> {

@@ -214,6 +214,20 @@ impl Binder<'_> {
                 self.name_columns(query.columns.clone(), name, alias.as_ref(), columns)?;
                 Ok(From::Lateral { query, offset })
             }
+            ast::TableFactor::UNNEST {
+                alias,
+                array_exprs,
+                with_offset: false,
+                with_offset_alias: None,
+                with_ordinality: false,
+            } if array_exprs.len() == 1 => {
+                let arguments: Vec<ast::FunctionArg> = array_exprs
+                    .iter()
+                    .map(|array| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(array.clone())))
+                    .collect();
+                let name = ast::ObjectName::from(vec![ast::Ident::new("unnest")]);
+                self.rows_function(&name, &arguments, alias.as_ref(), columns)
+            }
             ast::TableFactor::NestedJoin { table_with_joins, alias: None } => {
                 self.table_with_joins(table_with_joins, columns)
             }
@@ -567,13 +581,8 @@ fn hash_key(condition: &Expr, left_width: usize) -> Option<(Expr, Expr)> {
         let mut used = Vec::new();
         expr.columns(&mut used);
         let is_left = |column: &usize| *column < left_width;
-        match used.first() {
-            None => None,
-            Some(first) if used.iter().all(|column| is_left(column) == is_left(first)) => {
-                Some(is_left(first))
-            }
-            Some(_) => None,
-        }
+        let first = used.first()?;
+        used.iter().all(|column| is_left(column) == is_left(first)).then(|| is_left(first))
     };
     match (side(one)?, side(other)?) {
         (true, false) => Some(((**one).clone(), shifted(other, left_width))),

@@ -348,7 +348,9 @@ fn aggregates(expr: &ast::Expr) -> bool {
             aggregates(left) || aggregates(right)
         }
         IsDistinctFrom(left, right) | IsNotDistinctFrom(left, right) => aggregates(left) || aggregates(right),
-        UnaryOp { expr, .. }
+        In { expr, target: ast::InTarget::List(list), .. } => aggregates(expr) || list.iter().any(aggregates),
+        In { expr, .. }
+        | UnaryOp { expr, .. }
         | Nested(expr)
         | Cast { expr, .. }
         | Extract { expr, .. }
@@ -360,8 +362,6 @@ fn aggregates(expr: &ast::Expr) -> bool {
         | IsNotFalse(expr) => aggregates(expr),
         Between { expr, low, high, .. } => aggregates(expr) || aggregates(low) || aggregates(high),
         Like { expr, pattern, .. } | ILike { expr, pattern, .. } => aggregates(expr) || aggregates(pattern),
-        In { expr, target: ast::InTarget::List(list), .. } => aggregates(expr) || list.iter().any(aggregates),
-        In { expr, .. } => aggregates(expr),
         Tuple(parts) => parts.iter().any(aggregates),
         Case { operand, conditions, else_result, .. } => {
             operand.as_deref().is_some_and(aggregates)

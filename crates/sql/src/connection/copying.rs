@@ -47,7 +47,7 @@ impl Connection {
     ) -> Result<(), SqlError> {
         let session = self.session();
         let schema = self.database.schema();
-        let target = Arc::new(Binder::new(&schema, &session, text, &[]).copy_target(table, columns)?);
+        let target = Arc::new(Binder::new(&schema, text, &[]).copy_target(table, columns)?);
         let env = Env { params: Arc::from([]), outer: Vec::new(), subqueries: Vec::new(), session, schema };
         if self.open.is_none() {
             let route = self.any_worker();

@@ -8,7 +8,7 @@ use sqlparser::ast;
 use super::Connection;
 use crate::bind::Binder;
 use crate::error::SqlError;
-use crate::plan::{Plan, Work};
+use crate::plan::{OutputColumn, Plan, Work};
 use crate::sink::Column;
 use crate::types::SqlType;
 
@@ -57,11 +57,10 @@ impl Connection {
         types: &[Option<SqlType>],
         keeps: bool,
     ) -> Result<CachedPlan, SqlError> {
-        let session = self.session();
         loop {
             let changed = Arc::clone(&self.database);
             let schema = self.database.schema();
-            let mut binder = Binder::new(&schema, &session, text, types);
+            let mut binder = Binder::new(&schema, text, types);
             let (plan, types) = match statement {
                 ast::Statement::Truncate(truncate) => {
                     let work = truncated(&mut binder, truncate)?;
@@ -73,8 +72,7 @@ impl Connection {
                 self.wait_for_change(&changed, schema.version).await;
                 continue;
             }
-            let columns =
-                plan.columns().map(|columns| columns.iter().map(|column| column.described()).collect());
+            let columns = plan.columns().map(|columns| columns.iter().map(OutputColumn::described).collect());
             let cached =
                 CachedPlan { plan: Arc::new(plan), types: types.into(), columns, version: schema.version };
             if keeps && text.len() <= MAX_CACHED_TEXT {

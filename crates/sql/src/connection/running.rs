@@ -174,9 +174,9 @@ impl Connection {
         if undos.is_empty() {
             return;
         }
-        let (database, session) = (Arc::clone(&self.database), self.session());
+        let database = Arc::clone(&self.database);
         // What cannot be undone stays: it is a table that nothing refers to.
-        let _ = blocking(move || Change { db: &database, session: &session, text: "" }.undo(undos)).await;
+        let _ = blocking(move || Change { db: &database, text: "" }.undo(undos)).await;
     }
 
     /// A statement has failed: undoes an implicit transaction, and leaves an explicit one to its client.

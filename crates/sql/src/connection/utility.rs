@@ -107,15 +107,10 @@ impl Connection {
         statement: &ast::Statement,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
-        for mode in modes {
-            match mode {
-                // Every level is served by the strictest; a transaction that promises to read is not held to it.
-                ast::TransactionMode::IsolationLevel(_) => {}
-                ast::TransactionMode::AccessMode(ast::TransactionAccessMode::ReadWrite) => {}
-                ast::TransactionMode::AccessMode(ast::TransactionAccessMode::ReadOnly) => {
-                    return Err(SqlError::unsupported("a transaction that is READ ONLY"));
-                }
-            }
+        // Every level is served by the strictest; a transaction that promises only to read would not be held to it.
+        let read_only = ast::TransactionMode::AccessMode(ast::TransactionAccessMode::ReadOnly);
+        if modes.contains(&read_only) {
+            return Err(SqlError::unsupported("a transaction that is READ ONLY"));
         }
         let tag = if statement.to_string().to_uppercase().starts_with("START") {
             "START TRANSACTION"
@@ -220,10 +215,10 @@ impl Connection {
                 }
             }
             ast::Set::SetTimeZone { local: false, value } => {
-                self.settings.set("TimeZone", &setting_value(value))?
+                self.settings.set("TimeZone", &setting_value(value))?;
             }
             ast::Set::SetNames { charset_name, .. } => {
-                self.settings.set("client_encoding", &charset_name.value)?
+                self.settings.set("client_encoding", &charset_name.value)?;
             }
             ast::Set::SetTransaction { modes, snapshot: None, .. } => {
                 if modes.iter().any(|mode| {
@@ -353,7 +348,7 @@ impl Connection {
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
         let is_alone = matches!(self.kind, Kind::None | Kind::Implicit);
-        if self.open.is_some() && matches!(statement, ast::Statement::AlterTable(_)) {
+        if !is_alone && self.open.is_some() && matches!(statement, ast::Statement::AlterTable(_)) {
             return Err(SqlError::new(
                 SqlState::ACTIVE_SQL_TRANSACTION,
                 "ALTER TABLE cannot run inside a transaction that has used a table",
@@ -364,14 +359,13 @@ impl Connection {
             // Statements of one simple query: what came before is committed, as the definition takes effect at once.
             self.end(true).await?;
         }
-        let (database, session) = (Arc::clone(&self.database), self.session());
+        let database = Arc::clone(&self.database);
         let (owned, text) = (statement.clone(), text.to_owned());
         let noted = self.open.is_none();
         if noted {
             self.noted.store(0, std::sync::atomic::Ordering::SeqCst);
         }
-        let done =
-            blocking(move || Change { db: &database, session: &session, text: &text }.run(&owned)).await?;
+        let done = blocking(move || Change { db: &database, text: &text }.run(&owned)).await?;
         for notice in &done.notices {
             sink.notice(notice);
         }

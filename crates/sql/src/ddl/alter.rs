@@ -252,7 +252,7 @@ impl Change<'_> {
     ) -> Result<Option<Stored>, SqlError> {
         let Some(default) = default else { return Ok(None) };
         let schema = self.db.schema();
-        let mut binder = crate::bind::Binder::new(&schema, self.session, self.text, &[]);
+        let mut binder = crate::bind::Binder::new(&schema, self.text, &[]);
         let bound = binder.expression_of(default, &[])?;
         let crate::expr::Expr::Const(value) = bound.expr else {
             return Err(SqlError::unsupported("ALTER TABLE ADD COLUMN with a default that is no constant"));

@@ -299,7 +299,7 @@ impl Change<'_> {
         }
         self.check_expressions(&draft)?;
         self.make(draft)?;
-        Ok(Done { tag: "CREATE TABLE", notices: Vec::new(), undo: Some(Undo::DropTable(name)) })
+        Ok(Done { tag: "CREATE TABLE", notices: Vec::new(), undo: Some(Undo::Table(name)) })
     }
 
     /// Adds a column with its options, but for foreign keys.
@@ -420,7 +420,7 @@ impl Change<'_> {
         for column in &draft.columns {
             let Some(default) = &column.default else { continue };
             let ty = SqlType::from_oid(column.ty).unwrap_or(SqlType::Text);
-            let mut binder = Binder::new(&schema, self.session, self.text, &[]);
+            let mut binder = Binder::new(&schema, self.text, &[]);
             let bound = binder.expression_of(default, &[])?;
             let is_assignable = bound.ty == SqlType::Unknown
                 || crate::cast::castability(bound.ty, ty)
@@ -436,7 +436,7 @@ impl Change<'_> {
             }
         }
         for check in &draft.checks {
-            let mut binder = Binder::new(&schema, self.session, self.text, &[]);
+            let mut binder = Binder::new(&schema, self.text, &[]);
             let bound = binder.expression_of(&check.expression, &columns)?;
             if bound.ty != SqlType::Bool || !bound.expr.subqueries().is_empty() {
                 return Err(SqlError::new(
@@ -610,7 +610,7 @@ impl Change<'_> {
                 constraint: false,
             },
         )?;
-        Ok(Done { tag: "CREATE INDEX", notices: Vec::new(), undo: Some(Undo::DropIndex(name)) })
+        Ok(Done { tag: "CREATE INDEX", notices: Vec::new(), undo: Some(Undo::Index(name)) })
     }
 
     /// Builds an index of a table and keeps what belongs to it.
@@ -661,7 +661,7 @@ impl Change<'_> {
             .map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?;
         self.db.kept().write(self.db.database(), format!("sequence:{name}"), Some(body))?;
         self.db.reload()?;
-        Ok(Done { tag: "CREATE SEQUENCE", notices: Vec::new(), undo: Some(Undo::DropSequence(name)) })
+        Ok(Done { tag: "CREATE SEQUENCE", notices: Vec::new(), undo: Some(Undo::Sequence(name)) })
     }
 }
 

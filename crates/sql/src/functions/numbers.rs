@@ -28,7 +28,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("ceiling", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).ceil()))),
     strict("mod", &[Int4, Int4], Int4, |_, a| modulo(int(a, 0), int(a, 1))),
     strict("mod", &[Int8, Int8], Int8, |_, a| modulo(int(a, 0), int(a, 1))),
-    strict("mod", &[Num, Num], Num, |_, a| number(a, 0).rem(number(a, 1)).map(Value::Numeric)),
+    strict("mod", &[Num, Num], Num, |_, a| number(a, 0).checked_rem(number(a, 1)).map(Value::Numeric)),
     strict("sign", &[Num], Num, |_, a| Ok(num(a, 0, |n| Numeric::of_integer(n.unscaled.signum())))),
     strict("sign", &[Float8], Float8, |_, a| {
         let number = float(a, 0);
@@ -118,19 +118,19 @@ fn round(number: Numeric, places: i64) -> Result<Value, SqlError> {
         return Ok(Value::Numeric(Numeric::of_integer(0)));
     };
     let whole = Numeric::of_integer(factor);
-    let quotient = number.div(whole)?.rescale(0)?;
-    quotient.mul(whole).map(Value::Numeric)
+    let quotient = number.checked_div(whole)?.rescale(0)?;
+    quotient.checked_mul(whole).map(Value::Numeric)
 }
 
 fn truncate(number: Numeric) -> Result<Value, SqlError> {
-    let rest = number.rem(Numeric::of_integer(1))?;
-    number.sub(rest)?.rescale(0).map(Value::Numeric)
+    let rest = number.checked_rem(Numeric::of_integer(1))?;
+    number.checked_sub(rest)?.rescale(0).map(Value::Numeric)
 }
 
 fn floor(number: Numeric) -> Result<Value, SqlError> {
-    let rest = number.rem(Numeric::of_integer(1))?;
-    let whole = number.sub(rest)?.rescale(0)?;
-    let below = if rest.unscaled < 0 { whole.sub(Numeric::of_integer(1))? } else { whole };
+    let rest = number.checked_rem(Numeric::of_integer(1))?;
+    let whole = number.checked_sub(rest)?.rescale(0)?;
+    let below = if rest.unscaled < 0 { whole.checked_sub(Numeric::of_integer(1))? } else { whole };
     Ok(Value::Numeric(below))
 }
 

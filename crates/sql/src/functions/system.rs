@@ -68,6 +68,20 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("pg_get_constraintdef", &[Oid, Bool], Text, |env, a| constraint_definition(env, int(a, 0))),
     strict("pg_get_indexdef", &[Oid], Text, |env, a| index_definition(env, int(a, 0), 0)),
     strict("pg_get_indexdef", &[Oid, Int4, Bool], Text, |env, a| index_definition(env, int(a, 0), int(a, 1))),
+    lenient("pg_get_triggerdef", &[Oid, Bool], Text, |_, _| Ok(Value::Null)),
+    lenient("pg_get_ruledef", &[Oid, Bool], Text, |_, _| Ok(Value::Null)),
+    lenient("pg_get_viewdef", &[Oid, Bool], Text, |_, _| Ok(Value::Null)),
+    // No table is a partition.
+    lenient("pg_partition_ancestors", &[Regclass], Regclass, |_, _| Ok(Value::Null)),
+    strict("pg_get_function_result", &[Oid], Text, |_, a| {
+        Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::text(function.result.name())))
+    }),
+    strict("pg_get_function_arguments", &[Oid], Text, |_, a| {
+        let names = |function: &Function| {
+            function.arguments.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ")
+        };
+        Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::from(names(function))))
+    }),
     lenient("pg_get_statisticsobjdef_columns", &[Oid], Text, |_, _| Ok(Value::Null)),
     lenient("pg_get_partkeydef", &[Oid], Text, |_, _| Ok(Value::Null)),
     lenient("obj_description", &[Oid], Text, |_, _| Ok(Value::Null)),

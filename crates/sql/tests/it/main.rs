@@ -2,4 +2,13 @@
 
 mod support;
 
+mod conflicts;
+mod copying;
+mod definitions;
+mod extended;
+mod fuzz;
 mod programs;
+mod queries;
+mod shell;
+mod transactions;
+mod writes;
