@@ -9,6 +9,8 @@
 mod expr;
 mod from;
 mod functions;
+mod joins;
+mod operators;
 mod query;
 mod select;
 mod types;

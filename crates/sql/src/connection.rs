@@ -167,7 +167,11 @@ impl Connection {
     async fn simple_statements(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
         if let Some(cached) = self.cached(text) {
             let ends = self.kind == Kind::None;
-            return self.run_simple(&cached, ends, sink).await;
+            match self.run_simple(&cached, ends, sink).await {
+                // Its plan is of tables that have changed: it is planned again below.
+                Err(error) if ends && Self::may_try_again(&error, 0) => {}
+                done => return done,
+            }
         }
         let statements = crate::parse::statements(text)?;
         if statements.is_empty() {
@@ -179,8 +183,14 @@ impl Connection {
             let ends = self.kind == Kind::None && at + 1 == statements.len();
             if planning::is_planned(statement) {
                 self.refuse_failed()?;
-                let planned = self.plan(statement, text, &[], is_alone).await?;
-                self.run_simple(&planned, ends, sink).await?;
+                let mut attempt = 0;
+                loop {
+                    let planned = self.plan(statement, text, &[], is_alone).await?;
+                    match self.run_simple(&planned, ends, sink).await {
+                        Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
+                        done => break done?,
+                    }
+                }
             } else {
                 self.utility(statement, text, sink, true).await?;
             }

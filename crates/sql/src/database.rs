@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::Database;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::connection::{ConnectOptions, Connection};
 use crate::error::{SqlError, SqlState};
@@ -150,9 +151,9 @@ impl SqlDatabase {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// Waits until the schema has changed, or for a moment.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
+    /// A future of the next change of the schema, or of a table that is opened again.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     /// Closes a table and waits until no transaction uses it.

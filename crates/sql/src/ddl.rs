@@ -5,6 +5,7 @@
 
 mod alter;
 mod create;
+mod draft;
 
 use sqlparser::ast;
 

@@ -156,6 +156,9 @@ states! {
     DATA_CORRUPTED = "XX001";
 }
 
+/// The detail of an error that a statement has met because the definition of its table has changed since it was planned.
+pub(crate) const TABLE_CHANGED: &str = "The definition of a table has changed meanwhile.";
+
 /// The word before a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -331,7 +334,9 @@ impl SqlError {
             )
             .detail(abort.detail())
             .hint("The transaction might succeed if retried."),
-            AbortReason::TableChanged => error.hint("The transaction might succeed if retried."),
+            AbortReason::TableChanged => {
+                error.detail(TABLE_CHANGED).hint("The transaction might succeed if retried.")
+            }
             AbortReason::ShuttingDown => error.severity(Severity::Fatal),
             _ => error,
         }

@@ -170,7 +170,7 @@ impl<'w> Exec<'_, 'w> {
     async fn work(&mut self, request: &Request) -> Result<Answer, Fail> {
         let plan = Arc::clone(&self.plan);
         for table in &plan.tables {
-            if table.is_closed.load(Ordering::Acquire) {
+            if table.is_closed.load(Ordering::SeqCst) {
                 return Err(Abort::explained(
                     AbortReason::TableChanged,
                     format!("table \"{}\" is being changed", table.name),

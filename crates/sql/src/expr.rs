@@ -251,24 +251,7 @@ impl Expr {
                 let at = usize::try_from(at).ok().and_then(|at| at.checked_sub(1));
                 Ok(at.and_then(|at| elements.get(at)).cloned().unwrap_or(Value::Null))
             }
-            Expr::Subquery(kind, subquery) => {
-                let rows = env.rows_of(subquery)?;
-                Ok(match kind {
-                    SubqueryKind::Exists => Value::Bool(!rows.is_empty()),
-                    SubqueryKind::Array => {
-                        Value::Array(rows.iter().filter_map(|row| row.first().cloned()).collect())
-                    }
-                    SubqueryKind::Scalar if rows.len() > 1 => {
-                        return Err(SqlError::new(
-                            SqlState::CARDINALITY_VIOLATION,
-                            "more than one row returned by a subquery used as an expression",
-                        ));
-                    }
-                    SubqueryKind::Scalar => {
-                        rows.first().and_then(|row| row.first()).cloned().unwrap_or(Value::Null)
-                    }
-                })
-            }
+            Expr::Subquery(kind, subquery) => env.subquery_value(*kind, subquery),
             Expr::InSubquery { op, all, value, subquery } => {
                 let (value, rows) = (value.eval(env, row)?, env.rows_of(subquery)?);
                 let null = Value::Null;
@@ -425,6 +408,22 @@ fn map_all(parts: &[Expr], replace: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Ve
 }
 
 impl Env {
+    /// The value that a subquery stands for.
+    fn subquery_value(&self, kind: SubqueryKind, subquery: &Subquery) -> Result<Value, SqlError> {
+        let rows = self.rows_of(subquery)?;
+        Ok(match kind {
+            SubqueryKind::Exists => Value::Bool(!rows.is_empty()),
+            SubqueryKind::Array => Value::Array(rows.iter().filter_map(|row| row.first().cloned()).collect()),
+            SubqueryKind::Scalar if rows.len() > 1 => {
+                return Err(SqlError::new(
+                    SqlState::CARDINALITY_VIOLATION,
+                    "more than one row returned by a subquery used as an expression",
+                ));
+            }
+            SubqueryKind::Scalar => rows.first().and_then(|row| row.first()).cloned().unwrap_or(Value::Null),
+        })
+    }
+
     fn rows_of(&self, subquery: &Subquery) -> Result<&Arc<Vec<Row>>, SqlError> {
         self.subqueries
             .get(subquery.slot)

@@ -296,13 +296,15 @@ impl Connection {
             if !ends && self.kind == Kind::None {
                 self.kind = Kind::Implicit;
             }
-            let mut attempt = 0;
+            let (mut attempt, mut planned) = (0, planned.clone());
             let answer = loop {
-                let done = self.run(planned, Arc::clone(&params), Arc::clone(&formats), ends).await;
+                let done = self.run(&planned, Arc::clone(&params), Arc::clone(&formats), ends).await;
                 match done {
                     Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
                     done => break done?,
                 }
+                let types: Vec<Option<SqlType>> = planned.types.iter().copied().map(Some).collect();
+                planned = self.plan(statement, &prepared.text, &types, false).await?;
             };
             if self.kind == Kind::None {
                 give(&answer.messages, answer.count, sink).await?;

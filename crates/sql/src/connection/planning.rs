@@ -58,8 +58,8 @@ impl Connection {
         keeps: bool,
     ) -> Result<CachedPlan, SqlError> {
         loop {
-            let changed = Arc::clone(&self.database);
-            let schema = self.database.schema();
+            let database = Arc::clone(&self.database);
+            let schema = database.schema();
             let mut binder = Binder::new(&schema, text, types);
             let (plan, types) = match statement {
                 ast::Statement::Truncate(truncate) => {
@@ -68,8 +68,14 @@ impl Connection {
                 }
                 statement => binder.plan(statement)?,
             };
-            if plan.tables.iter().any(|table| table.is_closed.load(Ordering::SeqCst)) {
-                self.wait_for_change(&changed, schema.version).await;
+            let is_closed = || plan.tables.iter().any(|table| table.is_closed.load(Ordering::SeqCst));
+            if is_closed() {
+                let mut changed = std::pin::pin!(database.changed());
+                // What changes after this is told of, what changed before is seen.
+                changed.as_mut().enable();
+                if is_closed() && database.schema().version == schema.version {
+                    changed.await;
+                }
                 continue;
             }
             let columns = plan.columns().map(|columns| columns.iter().map(OutputColumn::described).collect());
@@ -82,15 +88,6 @@ impl Connection {
                 self.plans.insert(text.to_owned(), cached.clone());
             }
             return Ok(cached);
-        }
-    }
-
-    /// Waits until the schema has another version, or a statement that has closed a table has failed.
-    async fn wait_for_change(&self, database: &crate::database::SqlDatabase, version: u64) {
-        let changed = std::pin::pin!(database.changed());
-        // A change between the look at the version and the wait is told of by the thread that makes it, again and again.
-        if database.schema().version == version {
-            changed.await;
         }
     }
 }

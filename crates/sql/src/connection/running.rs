@@ -9,7 +9,7 @@ use atrapos::{Route, WorkerId};
 use super::planning::CachedPlan;
 use super::{Connection, Kind};
 use crate::ddl::Change;
-use crate::error::{SqlError, SqlState};
+use crate::error::{SqlError, SqlState, TABLE_CHANGED};
 use crate::exec::{Answer, Request, key_of};
 use crate::expr::Env;
 use crate::format::Format;
@@ -197,11 +197,9 @@ impl Connection {
         }
     }
 
-    /// Plans a statement again when its tables have changed, and runs it; for plans that were made some time ago.
+    /// Returns true if a statement alone has failed because its tables have changed, and can be planned again.
     pub(super) fn may_try_again(error: &SqlError, attempt: usize) -> bool {
-        error.code == SqlState::SERIALIZATION_FAILURE
-            && error.message.contains("is being changed")
-            && attempt < ATTEMPTS
+        error.detail.as_deref() == Some(TABLE_CHANGED) && attempt < ATTEMPTS
     }
 }
 

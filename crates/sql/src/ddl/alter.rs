@@ -10,7 +10,7 @@ use atrapos::catalog::{ColumnDef, KeyCodec, Value as Stored};
 use atrapos::{Abort, LoadError, LoadProgress};
 use sqlparser::ast;
 
-use super::create::Draft;
+use super::draft::Draft;
 use super::{Change, Done, refused};
 use crate::bind::object_name;
 use crate::error::{SqlError, SqlState};
