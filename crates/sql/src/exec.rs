@@ -67,17 +67,17 @@ pub(crate) struct Cancel {
 
 impl Cancel {
     pub(crate) fn ask(&self) {
-        self.is_asked.store(true, Ordering::Release);
+        self.is_asked.store(true, Ordering::SeqCst);
         self.asked.notify_waiters();
     }
 
     /// Forgets a request that came before the statement did.
     pub(crate) fn forget(&self) {
-        self.is_asked.store(false, Ordering::Release);
+        self.is_asked.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn check(&self) -> Result<(), SqlError> {
-        if self.is_asked.load(Ordering::Acquire) { Err(canceled()) } else { Ok(()) }
+        if self.is_asked.load(Ordering::SeqCst) { Err(canceled()) } else { Ok(()) }
     }
 }
 
@@ -100,6 +100,9 @@ pub(crate) struct Request {
 impl Request {
     /// Runs the statement; gives up when it is cancelled.
     pub(crate) async fn run(&self, tx: Option<&mut Tx<'_>>) -> Result<Answer, Fail> {
+        // A request after this wakes the statement, one before it is seen now.
+        let mut asked = pin!(self.cancel.asked.notified());
+        asked.as_mut().enable();
         self.cancel.check()?;
         let mut exec = Exec {
             tx,
@@ -111,7 +114,6 @@ impl Request {
         };
         exec.env.subqueries = vec![None; self.plan.subqueries];
         let work = pin!(exec.work(self));
-        let asked = pin!(self.cancel.asked.notified());
         until(work, asked).await
     }
 
