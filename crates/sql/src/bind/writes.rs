@@ -229,13 +229,17 @@ impl Binder<'_> {
         let (table, alias) = self.single_table(&update.table.relation)?;
         let scan = self.target(&table, alias, update.selection.as_ref())?;
         let assignments = self.assignments(&update.assignments, &table)?;
-        let key = table.cluster_key();
-        if assignments
-            .iter()
-            .any(|(column, _)| key.is_some_and(|key| key.columns.iter().any(|(part, _)| part == column)))
-            && table.meta.foreign_keys.iter().any(|foreign| foreign.cascade)
-        {
-            return Err(SqlError::unsupported("an UPDATE of a key that other tables refer to"));
+        // A row gets another key by going and coming again, which would take its children with it.
+        let is_key = |column: usize| {
+            table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == column))
+        };
+        let has_dependents = self.schema.tables.values().any(|child| {
+            child.meta.foreign_keys.iter().any(|foreign| foreign.cascade && foreign.parent == table.name)
+        });
+        if has_dependents && assignments.iter().any(|(column, _)| is_key(*column)) {
+            return Err(SqlError::unsupported(
+                "an UPDATE of a key that other tables refer to with ON DELETE CASCADE",
+            ));
         }
         let checks = self.table_checks(&table)?;
         let returning = self.returning(update.returning.as_deref())?;

@@ -93,6 +93,8 @@ fn constraints_name_what_they_refuse() {
             ("INSERT INTO child VALUES (1, 1), (2, 1), (3, 2)", "INSERT 0 3"),
             ("INSERT INTO strict VALUES (3)", "INSERT 0 1"),
             ("DELETE FROM parent WHERE id = 3", "23503"),
+            ("UPDATE parent SET id = 9 WHERE id = 1", "0A000"),
+            ("UPDATE parent SET code = 'z' WHERE id = 1", "UPDATE 1"),
             ("DELETE FROM parent WHERE id = 1", "DELETE 1"),
             ("SELECT id FROM child", "3"),
             ("DROP TABLE parent", "2BP01"),
