@@ -41,7 +41,8 @@ pub use atrapos_partition::action::{
     Action, CollectKeys, Delete, Edit, Fold, Get, Insert, Lookup, Operation, Read, RowOperation, Update, View,
 };
 pub use atrapos_partition::dynamic::{
-    DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
+    DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, ReviseRow, Revision, TableHandle,
+    UpdateRow,
 };
 pub use atrapos_partition::either::Either;
 pub use atrapos_partition::range::KeyRange;

@@ -22,5 +22,5 @@ mod row;
 pub use handle::TableHandle;
 pub use index::IndexHandle;
 pub use layout::{Layouts, invalid};
-pub use operation::{DeleteRow, GetColumns, GetRow, InsertRow, UpdateRow};
+pub use operation::{DeleteRow, GetColumns, GetRow, InsertRow, ReviseRow, Revision, UpdateRow};
 pub use row::DynRow;

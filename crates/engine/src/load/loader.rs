@@ -8,9 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use atrapos_catalog::Value;
+use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::action::MissingTable;
+use atrapos_partition::dynamic::TableHandle;
 use atrapos_partition::partition::PartitionId;
-use atrapos_partition::routing::InstanceId;
+use atrapos_partition::routing::{Destination, InstanceId};
 use atrapos_partition::schema::{Table, TableId, TableRef, unknown_table};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget};
@@ -139,6 +142,32 @@ impl<'a> Loader<'a> {
             self.progress.rows.fetch_add(REPORT_EVERY, Ordering::Relaxed);
         }
         added
+    }
+
+    /// Adds a row of a table that is known by its definition, like [`add`](Loader::add). Columns that are left out get their
+    /// defaults, or NULL.
+    ///
+    /// # Errors
+    /// As [`add`](Loader::add); columns that make no row of the table, or a table with a hidden key.
+    pub fn add_row(&mut self, table: &TableHandle, columns: &[(&str, Value)]) -> Result<(), LoadError> {
+        self.worker.shard().check(table.id(), table.tag)?;
+        let (key, row) = table.layout.new_row(columns)?;
+        let key = key.ok_or_else(|| {
+            Abort::explained(
+                AbortReason::InvalidValue,
+                format!("table '{}' has no key of its own; append rows to it in transactions", table.name()),
+            )
+        })?;
+        self.add_encoded(table.id(), &key, &row)
+    }
+
+    /// Returns true if this worker owns the row with this key of a table that is known by its definition.
+    ///
+    /// # Errors
+    /// Values that are no beginning of a key.
+    pub fn owns_row(&self, table: &TableHandle, key: &[Value]) -> Result<bool, Abort> {
+        let Destination::Owner(table, key) = table.at(key)?.to else { return Ok(false) };
+        Ok(self.worker.shard().tables.borrow().locate(table, &key).1 == self.worker.id())
     }
 
     /// Adds a row or index entry to the tree it belongs to, or sets it aside for its owner.

@@ -9,7 +9,8 @@ use atrapos_storage::lock::LockMode;
 use atrapos_storage::{KeyBuf, prefix_successor};
 
 use super::layout::{KeyLayout, TableLayout};
-use super::operation::{DeleteRow, GetColumns, GetRow, InsertRow, UpdateRow};
+use super::operation::{DeleteRow, GetColumns, GetRow, InsertRow, ReviseRow, Revision, UpdateRow};
+use super::row::DynRow;
 use crate::abort::Abort;
 use crate::action::{Action, Operation};
 use crate::range::KeyRange;
@@ -164,6 +165,19 @@ impl TableHandle {
     pub fn update(&self, key: &[Value], columns: &[(&str, Value)]) -> Result<Action<UpdateRow>, Abort> {
         let assigned = self.layout.assignments(columns)?;
         Ok(self.on_key(LockMode::Exclusive, self.key(key)?, UpdateRow::new(assigned)))
+    }
+
+    /// Changes the row with this key as `decide` says, which runs on the row's owner, and returns what it returns beside the
+    /// change; `None` if there is no row. The row is locked exclusively before it is read, so nothing is decided twice.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no key of the table.
+    pub fn revise<R, F>(&self, key: &[Value], decide: F) -> Result<Action<ReviseRow<F>>, Abort>
+    where
+        R: Send + 'static,
+        F: FnOnce(&DynRow) -> Result<(Revision, R), Abort> + Send + 'static,
+    {
+        Ok(self.on_key(LockMode::Exclusive, self.key(key)?, ReviseRow::new(decide)))
     }
 
     /// Deletes the row with this key and returns it, if there was one.

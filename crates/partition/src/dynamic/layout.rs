@@ -255,6 +255,23 @@ impl TableLayout {
         Ok(assigned)
     }
 
+    /// Returns assignments to columns of the table, by number, as assignments to columns of the row.
+    pub(super) fn assignments_by_number(
+        &self,
+        given: Vec<(usize, Value)>,
+    ) -> Result<Vec<(usize, Value)>, Abort> {
+        self.check_writable()?;
+        let in_row = |(column, value): (usize, Value)| match self.places.get(column) {
+            Some(Place::Row(place)) => self.check(column, &value).map(|()| (*place, value)),
+            _ => Err(invalid(format!(
+                "column number {column} of table '{}' is part of its key, which stays, or does not exist; delete the row and \
+                 insert another",
+                self.name
+            ))),
+        };
+        given.into_iter().map(in_row).collect()
+    }
+
     /// Writes the row that results from assignments to `old`.
     pub fn assign(&self, old: &[u8], assigned: &[(usize, Value)], out: &mut Vec<u8>) -> Result<(), Abort> {
         self.row.assign(old, assigned, out).map_err(|error| match error {

@@ -5,7 +5,7 @@ use atrapos_catalog::Value;
 use super::layout::TableLayout;
 use super::row::DynRow;
 use crate::abort::Abort;
-use crate::action::{AccessKind as Kind, Operation, OperationKind, ResultShape, RowContext};
+use crate::action::{AccessKind as Kind, Operation, OperationKind, ResultShape, RowContext, guarded};
 
 impl<'a> RowContext<'a> {
     /// The layout of the table that the operation works on.
@@ -133,5 +133,62 @@ impl Operation for DeleteRow {
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Delete, 0, ResultShape::Rows)
+    }
+}
+
+/// The change that is decided on when a row is seen. See [`TableHandle::change`](crate::dynamic::TableHandle::revise).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Revision {
+    /// Nothing: the row stays, locked like one that is changed.
+    Keep,
+    /// Columns get values, by their numbers in the table; none of them is in the key.
+    Set(Vec<(usize, Value)>),
+    /// The row goes.
+    Delete,
+}
+
+/// Changes one row as a function of it decides. See [`TableHandle::change`](crate::dynamic::TableHandle::revise).
+pub struct ReviseRow<F> {
+    decide: F,
+}
+
+impl<F> ReviseRow<F> {
+    pub(super) fn new(decide: F) -> ReviseRow<F> {
+        ReviseRow { decide }
+    }
+}
+
+impl<R, F> Operation for ReviseRow<F>
+where
+    R: Send + 'static,
+    F: FnOnce(&DynRow) -> Result<(Revision, R), Abort> + Send + 'static,
+{
+    type Output = Option<R>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
+        let layout = at.layout();
+        let (table, key) = (at.id.table, at.key().clone());
+        let Some((version, old)) = at.row() else { return Ok(None) };
+        let row = DynRow::new(table, key, old);
+        let (change, result) = guarded(|| (self.decide)(&row))??;
+        match change {
+            Revision::Keep => {}
+            Revision::Set(columns) => {
+                let assigned = layout.assignments_by_number(columns)?;
+                at.with_scratch(|at, new| {
+                    layout.assign(row.row(), &assigned, new)?;
+                    at.patch(None, version, new)
+                })?;
+            }
+            Revision::Delete => {
+                layout.check_writable()?;
+                at.delete(None)?;
+            }
+        }
+        Ok(Some(result))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, size_of::<F>(), ResultShape::Nothing)
     }
 }

@@ -62,7 +62,7 @@ impl DynRow {
     }
 
     #[inline]
-    fn row(&self) -> &[u8] {
+    pub(super) fn row(&self) -> &[u8] {
         match &self.row {
             RowBytes::Inline { len, bytes } => &bytes[..usize::from(*len).min(INLINE_ROW_BYTES)],
             RowBytes::Heap(bytes) => bytes,

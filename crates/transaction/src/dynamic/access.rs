@@ -3,7 +3,7 @@
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, Delete, Get, Operation};
-use atrapos_partition::dynamic::{DeleteRow, DynRow, GetRow, TableHandle};
+use atrapos_partition::dynamic::{DeleteRow, DynRow, GetRow, Revision, TableHandle};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Table, TableId, TableRef};
 
@@ -180,5 +180,23 @@ impl Tx<'_> {
         columns: &[(&str, Value)],
     ) -> Result<bool, Abort> {
         self.run_made(table.update(key, columns)).await
+    }
+
+    /// Changes a row as `decide` says ([`TableHandle::revise`]), and returns what it returns; `None` if there is no such row.
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run), those of `decide`, and [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for
+    /// [`TableHandle::revise`].
+    pub async fn revise_row<R, F>(
+        &mut self,
+        table: &TableHandle,
+        key: &[Value],
+        decide: F,
+    ) -> Result<Option<R>, Abort>
+    where
+        R: Send + 'static,
+        F: FnOnce(&DynRow) -> Result<(Revision, R), Abort> + Send + 'static,
+    {
+        self.run_made(table.revise(key, decide)).await
     }
 }

@@ -111,6 +111,14 @@ impl<'w> Tx<'w> {
         Origin { txn, mark: self.state.savepoints.borrow().now() }
     }
 
+    /// Waits for something that is none of the transaction's own operations: the next command of its client, say. Meanwhile the
+    /// transaction is suspended like any other, with locks on all that it has accessed, for as long as it takes; others
+    /// that need them wait. What it waits for must not depend on a transaction that may wait for these locks, for no
+    /// deadlock is found that goes through it.
+    pub async fn wait_for<R>(&mut self, future: impl Future<Output = R>) -> R {
+        self.suspend(future).await
+    }
+
     /// Waits for `future`, one of the transaction's own operations.
     pub(crate) async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
         let mut future = pin!(future);

@@ -5,6 +5,7 @@ mod indexes;
 mod model;
 mod points;
 mod ranges;
+mod revised;
 
 use std::path::Path;
 use std::sync::Arc;

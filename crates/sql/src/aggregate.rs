@@ -1,0 +1,191 @@
+//! Aggregates: functions of all rows of a group.
+//!
+//! Owns: the list of aggregates, their result types and their states. Never: forms groups; `exec` does.
+
+use std::collections::HashSet;
+
+use crate::error::{SqlError, SqlState};
+use crate::expr::{Env, Expr};
+use crate::format::out_of_range;
+use crate::numeric::Numeric;
+use crate::types::SqlType;
+use crate::value::Value;
+
+/// An aggregate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aggregate {
+    Count,
+    Sum,
+    Min,
+    Max,
+    Avg,
+    BoolAnd,
+    BoolOr,
+    StringAgg,
+    ArrayAgg,
+}
+
+/// A call of an aggregate.
+#[derive(Clone, Debug)]
+pub(crate) struct AggregateCall {
+    pub(crate) aggregate: Aggregate,
+    /// Its arguments; none for `count(*)`.
+    pub(crate) arguments: Vec<Expr>,
+    pub(crate) ty: SqlType,
+    pub(crate) distinct: bool,
+    pub(crate) filter: Option<Expr>,
+}
+
+impl Aggregate {
+    /// The aggregate of a name.
+    pub(crate) fn named(name: &str) -> Option<Aggregate> {
+        Some(match name {
+            "count" => Aggregate::Count,
+            "sum" => Aggregate::Sum,
+            "min" => Aggregate::Min,
+            "max" => Aggregate::Max,
+            "avg" => Aggregate::Avg,
+            "bool_and" | "every" => Aggregate::BoolAnd,
+            "bool_or" => Aggregate::BoolOr,
+            "string_agg" => Aggregate::StringAgg,
+            "array_agg" => Aggregate::ArrayAgg,
+            _ => return None,
+        })
+    }
+
+    /// The number of its arguments.
+    pub(crate) fn arguments(self) -> usize {
+        if self == Aggregate::StringAgg { 2 } else { 1 }
+    }
+
+    /// The types that its argument is brought to, and that of its result; `None` if it does not take the type.
+    pub(crate) fn types(self, argument: SqlType) -> Option<(SqlType, SqlType)> {
+        Some(match (self, argument) {
+            (Aggregate::Count, ty) => (ty, SqlType::Int8),
+            (Aggregate::Sum, SqlType::Int2 | SqlType::Int4) => (argument, SqlType::Int8),
+            (Aggregate::Sum | Aggregate::Avg, SqlType::Int8 | SqlType::Numeric) => {
+                (SqlType::Numeric, SqlType::Numeric)
+            }
+            (Aggregate::Avg, SqlType::Int2 | SqlType::Int4) => (SqlType::Numeric, SqlType::Numeric),
+            (Aggregate::Sum, SqlType::Float4) => (argument, SqlType::Float4),
+            (Aggregate::Avg, SqlType::Float4 | SqlType::Float8) => (SqlType::Float8, SqlType::Float8),
+            (Aggregate::Min | Aggregate::Max, SqlType::Unknown) => (SqlType::Text, SqlType::Text),
+            (Aggregate::Min | Aggregate::Max, ty) if ty != SqlType::Bool => (ty, ty),
+            (Aggregate::Sum, SqlType::Float8) | (Aggregate::BoolAnd | Aggregate::BoolOr, SqlType::Bool) => {
+                (argument, argument)
+            }
+            (Aggregate::StringAgg, ty) if ty.is_text() => (SqlType::Text, SqlType::Text),
+            (Aggregate::ArrayAgg, SqlType::Unknown) => (SqlType::Text, SqlType::TextArray),
+            (Aggregate::ArrayAgg, ty) => (ty, ty.array()?),
+            _ => return None,
+        })
+    }
+}
+
+/// The state of a call for one group.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    count: i64,
+    value: Value,
+    texts: String,
+    values: Vec<Value>,
+    seen: HashSet<Vec<Value>>,
+}
+
+impl State {
+    pub(crate) fn new() -> State {
+        State { count: 0, value: Value::Null, texts: String::new(), values: Vec::new(), seen: HashSet::new() }
+    }
+
+    /// Adds a row of the group.
+    pub(crate) fn add(&mut self, call: &AggregateCall, env: &Env, row: &[Value]) -> Result<(), SqlError> {
+        if let Some(filter) = &call.filter
+            && !filter.holds(env, row)?
+        {
+            return Ok(());
+        }
+        if call.arguments.is_empty() {
+            self.count += 1;
+            return Ok(());
+        }
+        let arguments: Result<Vec<Value>, SqlError> =
+            call.arguments.iter().map(|argument| argument.eval(env, row)).collect();
+        let arguments = arguments?;
+        if arguments[0].is_null() && call.aggregate != Aggregate::ArrayAgg {
+            return Ok(());
+        }
+        if call.distinct && !self.seen.insert(arguments.clone()) {
+            return Ok(());
+        }
+        self.count += 1;
+        self.take(call, arguments)
+    }
+
+    fn take(&mut self, call: &AggregateCall, mut arguments: Vec<Value>) -> Result<(), SqlError> {
+        let value = arguments.swap_remove(0);
+        match call.aggregate {
+            Aggregate::Count => {}
+            Aggregate::Sum | Aggregate::Avg => self.value = sum(&self.value, value, call.ty)?,
+            Aggregate::Min | Aggregate::Max => {
+                let order = value.total_cmp(&self.value);
+                let is_better = if call.aggregate == Aggregate::Min { order.is_lt() } else { order.is_gt() };
+                if self.value.is_null() || is_better {
+                    self.value = value;
+                }
+            }
+            Aggregate::BoolAnd | Aggregate::BoolOr => {
+                let (Value::Bool(old), Value::Bool(new)) =
+                    (if self.value.is_null() { value.clone() } else { self.value.clone() }, value)
+                else {
+                    return Ok(());
+                };
+                let is_and = call.aggregate == Aggregate::BoolAnd;
+                self.value = Value::Bool(if is_and { old && new } else { old || new });
+            }
+            Aggregate::StringAgg => {
+                if self.count > 1 {
+                    self.texts.push_str(arguments.first().and_then(Value::as_text).unwrap_or(""));
+                }
+                self.texts.push_str(value.as_text().unwrap_or(""));
+                if self.texts.len() > 64 << 20 {
+                    return Err(SqlError::new(
+                        SqlState::PROGRAM_LIMIT_EXCEEDED,
+                        "the text would be longer than 64 MB",
+                    ));
+                }
+            }
+            Aggregate::ArrayAgg => self.values.push(value),
+        }
+        Ok(())
+    }
+
+    /// The value of the call.
+    pub(crate) fn finish(self, call: &AggregateCall) -> Result<Value, SqlError> {
+        Ok(match call.aggregate {
+            Aggregate::Count => Value::Int(self.count),
+            Aggregate::Avg => match self.value {
+                Value::Numeric(total) => {
+                    Value::Numeric(total.checked_div(Numeric::of_integer(self.count.into()))?)
+                }
+                Value::Float(total) => Value::Float(total / self.count as f64),
+                other => other,
+            },
+            Aggregate::StringAgg | Aggregate::ArrayAgg if self.count == 0 => Value::Null,
+            Aggregate::StringAgg => Value::from(self.texts),
+            Aggregate::ArrayAgg => Value::Array(self.values.into()),
+            _ => self.value,
+        })
+    }
+}
+
+fn sum(total: &Value, value: Value, ty: SqlType) -> Result<Value, SqlError> {
+    Ok(match (total, value) {
+        (Value::Int(total), Value::Int(value)) => {
+            Value::Int(total.checked_add(value).ok_or_else(|| out_of_range(ty))?)
+        }
+        (Value::Float(total), Value::Float(value)) => Value::Float(total + value),
+        (Value::Numeric(total), Value::Numeric(value)) => Value::Numeric(total.checked_add(value)?),
+        // The first value, as the total is NULL before it.
+        (_, value) => value,
+    })
+}

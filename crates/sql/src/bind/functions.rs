@@ -1,0 +1,252 @@
+//! Binding of calls: which function of a name takes arguments of these types.
+
+use sqlparser::ast;
+
+use super::{Binder, Typed, object_name};
+use crate::aggregate::{Aggregate, AggregateCall};
+use crate::cast::{Castability, castability};
+use crate::error::{SqlError, SqlState};
+use crate::expr::{Expr, SubqueryKind};
+use crate::functions::{ANY, Function, named};
+use crate::types::SqlType;
+
+impl Binder<'_> {
+    /// Binds the call of a function or an aggregate.
+    pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed, SqlError> {
+        let (_, name) = object_name(&function.name)?;
+        if function.over.is_some() {
+            return Err(SqlError::unsupported("a window function"));
+        }
+        if function.null_treatment.is_some() || !function.within_group.is_empty() {
+            return Err(SqlError::unsupported(format!("a clause in the call of {name}")));
+        }
+        if !matches!(function.parameters, ast::FunctionArguments::None) {
+            return Err(SqlError::unsupported(format!("parameters in the call of {name}")));
+        }
+        let list = match &function.args {
+            ast::FunctionArguments::None => None,
+            ast::FunctionArguments::Subquery(query) if name == "array" => {
+                let (subquery, columns) = self.subquery(query, None)?;
+                let [(ty, _)] = columns[..] else {
+                    return Err(SqlError::new(
+                        SqlState::SYNTAX_ERROR,
+                        "subquery must return only one column",
+                    ));
+                };
+                let array = ty.array().ok_or_else(|| SqlError::unsupported(format!("an array of {ty}")))?;
+                return Ok(Typed::new(Expr::Subquery(SubqueryKind::Array, subquery), array));
+            }
+            ast::FunctionArguments::Subquery(_) => {
+                return Err(SqlError::unsupported(format!("a query as the argument of {name}")));
+            }
+            ast::FunctionArguments::List(list) => Some(list),
+        };
+        if let Some(aggregate) = Aggregate::named(&name) {
+            return self.aggregate(aggregate, &name, list, function.filter.as_deref());
+        }
+        if function.filter.is_some() {
+            return Err(SqlError::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("FILTER specified, but {name} is not an aggregate function"),
+            ));
+        }
+        let mut arguments = Vec::new();
+        if let Some(list) = list {
+            if list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
+                return Err(SqlError::unsupported(format!("a clause in the arguments of {name}")));
+            }
+            for argument in &list.args {
+                arguments.push(self.argument(argument, &name)?);
+            }
+        }
+        self.named_call(&function.name, arguments).map_err(|error| {
+            let position = self.position_of(&function.name);
+            error.at(position)
+        })
+    }
+
+    fn argument(&mut self, argument: &ast::FunctionArg, name: &str) -> Result<Typed, SqlError> {
+        match argument {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => self.expr(expr),
+            _ => Err(SqlError::unsupported(format!("a named argument, or *, in the call of {name}"))),
+        }
+    }
+
+    fn aggregate(
+        &mut self,
+        aggregate: Aggregate,
+        name: &str,
+        list: Option<&ast::FunctionArgumentList>,
+        filter: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
+        let misplaced = |message: &str| SqlError::new(SqlState::GROUPING_ERROR, message);
+        match self.scopes.last().and_then(|scope| scope.grouping.as_ref()) {
+            None => return Err(misplaced("aggregate functions are not allowed here")),
+            Some(grouping) if grouping.is_inside => {
+                return Err(misplaced("aggregate function calls cannot be nested"));
+            }
+            Some(_) => {}
+        }
+        let list =
+            list.ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, format!("{name} needs an argument")))?;
+        if !list.clauses.is_empty() {
+            return Err(SqlError::unsupported(format!("a clause in the arguments of {name}")));
+        }
+        self.set_inside(true);
+        let bound = self.aggregate_call(aggregate, name, list, filter);
+        self.set_inside(false);
+        let call = bound?;
+        let ty = call.ty;
+        let Some(grouping) = self.scopes.last_mut().and_then(|scope| scope.grouping.as_mut()) else {
+            return Err(misplaced("aggregate functions are not allowed here"));
+        };
+        grouping.calls.push(call);
+        let at = grouping.groups.len() + grouping.calls.len() - 1;
+        Ok(Typed::new(Expr::Column(at), ty))
+    }
+
+    fn set_inside(&mut self, is_inside: bool) {
+        if let Some(grouping) = self.scopes.last_mut().and_then(|scope| scope.grouping.as_mut()) {
+            grouping.is_inside = is_inside;
+        }
+    }
+
+    fn aggregate_call(
+        &mut self,
+        aggregate: Aggregate,
+        name: &str,
+        list: &ast::FunctionArgumentList,
+        filter: Option<&ast::Expr>,
+    ) -> Result<AggregateCall, SqlError> {
+        let filter = filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
+        let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
+        if let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard)] = &list.args[..]
+            && aggregate == Aggregate::Count
+            && !distinct
+        {
+            return Ok(AggregateCall {
+                aggregate,
+                arguments: Vec::new(),
+                ty: SqlType::Int8,
+                distinct,
+                filter,
+            });
+        }
+        let mut arguments = Vec::new();
+        for argument in &list.args {
+            arguments.push(self.argument(argument, name)?);
+        }
+        let types: Vec<SqlType> = arguments.iter().map(|argument| argument.ty).collect();
+        if arguments.len() != aggregate.arguments() {
+            return Err(no_function(name, &types));
+        }
+        let first = arguments.remove(0);
+        let first = if aggregate == Aggregate::Count { self.settled(first)? } else { first };
+        let (wanted, ty) = aggregate.types(first.ty).ok_or_else(|| no_function(name, &types))?;
+        let mut bound = vec![self.coerce(first, wanted, Castability::Implicit)?.expr];
+        for rest in arguments {
+            bound.push(self.coerce(rest, SqlType::Text, Castability::Implicit)?.expr);
+        }
+        Ok(AggregateCall { aggregate, arguments: bound, ty, distinct, filter })
+    }
+
+    /// Binds the call of a function by its name.
+    pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed, SqlError> {
+        match name {
+            "coalesce" => {
+                let (parts, ty) = self.unify_all(arguments, "COALESCE")?;
+                return Ok(Typed::new(Expr::Coalesce(parts), ty));
+            }
+            "greatest" | "least" => return self.extreme(name == "greatest", arguments),
+            "nullif" => return self.null_if(arguments),
+            _ => {}
+        }
+        let types: Vec<SqlType> = arguments.iter().map(|argument| argument.ty).collect();
+        let function = resolve(name, &types)?;
+        let mut bound = Vec::new();
+        for (at, argument) in arguments.into_iter().enumerate() {
+            let wanted = function.argument(at).unwrap_or(ANY);
+            bound.push(if wanted == ANY {
+                self.settled(argument)?.expr
+            } else {
+                self.coerce(argument, wanted, Castability::Assignment)?.expr
+            });
+        }
+        if name == "pg_typeof" {
+            let ty = types.first().copied().unwrap_or(SqlType::Unknown);
+            return Ok(Typed::new(Expr::Const(crate::value::Value::Int(ty.oid().into())), SqlType::Regtype));
+        }
+        Ok(Typed::new(Expr::Call(function, bound), function.result))
+    }
+
+    fn extreme(&mut self, is_greatest: bool, arguments: Vec<Typed>) -> Result<Typed, SqlError> {
+        use crate::expr::CompareOp;
+        let (parts, ty) = self.unify_all(arguments, if is_greatest { "GREATEST" } else { "LEAST" })?;
+        let op = if is_greatest { CompareOp::Ge } else { CompareOp::Le };
+        // NULLs are left out: one against the next, the better one goes on.
+        let best = parts.into_iter().reduce(|best, next| {
+            let is_better = Expr::Or(vec![
+                Expr::Compare(op, Box::new(best.clone()), Box::new(next.clone())),
+                Expr::IsNull(Box::new(next.clone())),
+            ]);
+            Expr::Case { conditions: vec![(is_better, best)], otherwise: Box::new(next) }
+        });
+        let best = best.ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, "a list of values is empty"))?;
+        Ok(Typed::new(best, ty))
+    }
+
+    fn null_if(&mut self, mut arguments: Vec<Typed>) -> Result<Typed, SqlError> {
+        use crate::expr::CompareOp;
+        use crate::value::Value;
+        let (Some(other), Some(one), None) = (arguments.pop(), arguments.pop(), arguments.pop()) else {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "NULLIF takes two values"));
+        };
+        let one = self.settled(one)?;
+        let equal = self.comparison(CompareOp::Eq, one.clone(), other)?.expr;
+        let (ty, modifier) = (one.ty, one.modifier);
+        let conditions = vec![(equal, Expr::Const(Value::Null))];
+        Ok(Typed { expr: Expr::Case { conditions, otherwise: Box::new(one.expr) }, ty, modifier })
+    }
+}
+
+/// The function that takes arguments of these types: exactly, or with the fewest conversions.
+fn resolve(name: &str, types: &[SqlType]) -> Result<&'static Function, SqlError> {
+    let cost = |function: &Function| -> Option<u32> {
+        if !function.takes(types.len()) {
+            return None;
+        }
+        let mut total = 0;
+        for (at, ty) in types.iter().enumerate() {
+            let wanted = function.argument(at)?;
+            total += match () {
+                () if *ty == wanted => 0,
+                () if *ty == SqlType::Unknown && wanted == SqlType::Text => 1,
+                () if *ty == SqlType::Unknown || wanted == ANY => 2,
+                () if castability(*ty, wanted) == Some(Castability::Implicit) => {
+                    // Numbers prefer the widest exact type that is offered, then double precision.
+                    if wanted == SqlType::Float8 { 5 } else { 3 }
+                }
+                () if ty.is_integer()
+                    && castability(*ty, wanted) == Some(Castability::Assignment)
+                    && wanted == SqlType::Int4 =>
+                {
+                    20
+                }
+                () => return None,
+            };
+        }
+        Some(total)
+    };
+    let best = named(name).filter_map(|function| cost(function).map(|cost| (cost, function)));
+    best.min_by_key(|(cost, _)| *cost).map(|(_, function)| function).ok_or_else(|| no_function(name, types))
+}
+
+#[cold]
+fn no_function(name: &str, types: &[SqlType]) -> SqlError {
+    let types: Vec<&str> = types.iter().map(|ty| ty.name()).collect();
+    SqlError::new(
+        SqlState::UNDEFINED_FUNCTION,
+        format!("function {name}({}) does not exist", types.join(", ")),
+    )
+    .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+}

@@ -1,0 +1,342 @@
+//! Binding of operators: comparisons, logic, arithmetic, and the types that both sides are brought to.
+
+use sqlparser::ast::{self, BinaryOperator, UnaryOperator};
+
+use super::expr::number;
+use super::{Binder, Typed, null};
+use crate::cast::{Castability, castability};
+use crate::error::{SqlError, SqlState};
+use crate::expr::{ArithmeticOp, CompareOp, Expr};
+use crate::types::{Modifier, SqlType};
+use crate::value::Value;
+
+impl Binder<'_> {
+    pub(super) fn unary(&mut self, op: UnaryOperator, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        match op {
+            UnaryOperator::Not => {
+                let inner = self.condition(expr, "NOT")?;
+                Ok(Typed::boolean(Expr::Not(Box::new(inner))))
+            }
+            UnaryOperator::Plus => self.expr(expr),
+            UnaryOperator::Minus => {
+                // The least integer has a literal that is no integer without its sign.
+                if let ast::Expr::Value(value) = expr
+                    && let ast::Value::Number(digits, false) = &value.value
+                {
+                    return number(&format!("-{digits}"));
+                }
+                let inner = self.expr(expr)?;
+                let inner = if inner.ty == SqlType::Unknown {
+                    self.coerce(inner, SqlType::Float8, Castability::Explicit)?
+                } else {
+                    inner
+                };
+                if !inner.ty.is_number() {
+                    return Err(no_operator("-", None, inner.ty));
+                }
+                let zero = self.cast(
+                    Typed::new(Expr::Const(Value::Int(0)), SqlType::Int4),
+                    inner.ty,
+                    Modifier::None,
+                    true,
+                )?;
+                let ty = inner.ty;
+                Ok(Typed::new(
+                    Expr::Arithmetic(ArithmeticOp::Sub, ty, Box::new(zero.expr), Box::new(inner.expr)),
+                    ty,
+                ))
+            }
+            other => Err(SqlError::unsupported(format!("the operator {other}"))),
+        }
+    }
+
+    pub(super) fn binary(
+        &mut self,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+    ) -> Result<Typed, SqlError> {
+        if matches!(op, BinaryOperator::And | BinaryOperator::Or) {
+            return self.logical(left, op, right);
+        }
+        if let (ast::Expr::Tuple(ones), ast::Expr::Tuple(others)) = (left, right) {
+            return self.compare_rows(ones, op, others);
+        }
+        let name = match op {
+            BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().cloned().unwrap_or_default(),
+            other => other.to_string(),
+        };
+        let (one, other) = (self.expr(left)?, self.expr(right)?);
+        if let Some(op) = compare_op(&name) {
+            return self.comparison(op, one, other);
+        }
+        match &*name {
+            "||" => self.concat(one, other),
+            "~" => self.call("textregexeq", vec![one, other]),
+            "~*" => self.call("texticregexeq", vec![one, other]),
+            "!~" | "!~*" => {
+                let function = if name == "!~" { "textregexeq" } else { "texticregexeq" };
+                self.call(function, vec![one, other])
+                    .map(|bound| Typed::boolean(Expr::Not(Box::new(bound.expr))))
+            }
+            "~~" | "~~*" | "!~~" | "!~~*" => {
+                let (value, pattern) = self.texts(one, other)?;
+                let any_case = name.ends_with('*');
+                let like =
+                    Expr::Like { value: Box::new(value), pattern: Box::new(pattern), escape: None, any_case };
+                Ok(Typed::boolean(if name.starts_with('!') { Expr::Not(Box::new(like)) } else { like }))
+            }
+            "^" => self.call("power", vec![one, other]),
+            _ => self.arithmetic(&name, one, other),
+        }
+    }
+
+    /// `AND` and `OR`: a chain of one of them is one list, however long.
+    fn logical(
+        &mut self,
+        left: &ast::Expr,
+        op: &BinaryOperator,
+        right: &ast::Expr,
+    ) -> Result<Typed, SqlError> {
+        let mut parts = vec![right];
+        let mut rest = left;
+        while let ast::Expr::BinaryOp { left, op: inner, right } = rest
+            && inner == op
+        {
+            parts.push(right);
+            rest = left;
+        }
+        parts.push(rest);
+        let clause = if *op == BinaryOperator::And { "AND" } else { "OR" };
+        let bound: Result<Vec<Expr>, SqlError> =
+            parts.into_iter().rev().map(|part| self.condition(part, clause)).collect();
+        let mut flat = Vec::new();
+        for part in bound? {
+            match part {
+                Expr::And(inner) if clause == "AND" => flat.extend(inner),
+                other => flat.push(other),
+            }
+        }
+        Ok(Typed::boolean(if clause == "AND" { Expr::And(flat) } else { Expr::Or(flat) }))
+    }
+
+    pub(super) fn compare_rows(
+        &mut self,
+        ones: &[ast::Expr],
+        op: &BinaryOperator,
+        others: &[ast::Expr],
+    ) -> Result<Typed, SqlError> {
+        if ones.len() != others.len() {
+            return Err(SqlError::new(
+                SqlState::SYNTAX_ERROR,
+                "unequal number of entries in row expressions",
+            ));
+        }
+        if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
+            return Err(SqlError::unsupported(format!("the comparison {op} of rows")));
+        }
+        let mut parts = Vec::new();
+        for (one, other) in ones.iter().zip(others) {
+            let (one, other) = (self.expr(one)?, self.expr(other)?);
+            parts.push(self.comparison(CompareOp::Eq, one, other)?.expr);
+        }
+        let all = Expr::And(parts);
+        Ok(Typed::boolean(if *op == BinaryOperator::Eq { all } else { Expr::Not(Box::new(all)) }))
+    }
+
+    pub(super) fn comparison(&mut self, op: CompareOp, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        let (one, other, _) = self.unify(one, other, op_name(op))?;
+        Ok(Typed::boolean(Expr::Compare(op, Box::new(one), Box::new(other))))
+    }
+
+    /// Brings two expressions to one type.
+    pub(super) fn unify(
+        &mut self,
+        one: Typed,
+        other: Typed,
+        operator: &str,
+    ) -> Result<(Expr, Expr, SqlType), SqlError> {
+        let ty =
+            common_type(one.ty, other.ty).ok_or_else(|| no_operator(operator, Some(one.ty), other.ty))?;
+        let one = self.coerce(one, ty, Castability::Implicit)?;
+        let other = self.coerce(other, ty, Castability::Implicit)?;
+        Ok((one.expr, other.expr, ty))
+    }
+
+    fn concat(&mut self, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        if !one.ty.is_text() && !other.ty.is_text() {
+            return Err(no_operator("||", Some(one.ty), other.ty));
+        }
+        let one = self.coerce(one, SqlType::Text, Castability::Assignment)?;
+        let other = self.coerce(other, SqlType::Text, Castability::Assignment)?;
+        self.call("textcat", vec![one, other])
+    }
+
+    pub(super) fn texts(&mut self, one: Typed, other: Typed) -> Result<(Expr, Expr), SqlError> {
+        for side in [&one, &other] {
+            if !side.ty.is_text() {
+                return Err(no_operator("~~", Some(one.ty), other.ty));
+            }
+        }
+        let one = self.coerce(one, SqlType::Text, Castability::Implicit)?;
+        let other = self.coerce(other, SqlType::Text, Castability::Implicit)?;
+        Ok((one.expr, other.expr))
+    }
+
+    fn arithmetic(&mut self, name: &str, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        let op = match name {
+            "+" => ArithmeticOp::Add,
+            "-" => ArithmeticOp::Sub,
+            "*" => ArithmeticOp::Mul,
+            "/" => ArithmeticOp::Div,
+            "%" => ArithmeticOp::Rem,
+            "&" => ArithmeticOp::And,
+            "|" => ArithmeticOp::Or,
+            "#" => ArithmeticOp::Xor,
+            "<<" => ArithmeticOp::ShiftLeft,
+            ">>" => ArithmeticOp::ShiftRight,
+            other => return Err(SqlError::unsupported(format!("the operator {other}"))),
+        };
+        let is_bits = !matches!(name, "+" | "-" | "*" | "/" | "%");
+        match (one.ty, other.ty) {
+            (SqlType::Date, ty) if ty.is_integer() && matches!(name, "+" | "-") => {
+                let expr = Expr::Arithmetic(op, SqlType::Date, Box::new(one.expr), Box::new(other.expr));
+                return Ok(Typed::new(expr, SqlType::Date));
+            }
+            (ty, SqlType::Date) if ty.is_integer() && name == "+" => {
+                let expr = Expr::Arithmetic(op, SqlType::Date, Box::new(one.expr), Box::new(other.expr));
+                return Ok(Typed::new(expr, SqlType::Date));
+            }
+            (SqlType::Date, SqlType::Date) if name == "-" => {
+                let expr = Expr::Arithmetic(op, SqlType::Int4, Box::new(one.expr), Box::new(other.expr));
+                return Ok(Typed::new(expr, SqlType::Int4));
+            }
+            _ => {}
+        }
+        let (one_ty, other_ty) = (one.ty, other.ty);
+        // A parameter or literal without a type takes that of the other side; two of them are numbers.
+        let ty = match common_type(one.ty, other.ty) {
+            Some(SqlType::Text) if one.ty == SqlType::Unknown && other.ty == SqlType::Unknown => {
+                Some(SqlType::Int4)
+            }
+            ty => ty,
+        };
+        let ty = ty.filter(|ty| if is_bits { ty.is_integer() } else { ty.is_number() });
+        let ty = ty.ok_or_else(|| no_operator(name, Some(one_ty), other_ty))?;
+        if name == "%" && matches!(ty, SqlType::Float4 | SqlType::Float8) {
+            return Err(no_operator(name, Some(one_ty), other_ty));
+        }
+        let one = self.coerce(one, ty, Castability::Implicit)?;
+        let other = self.coerce(other, ty, Castability::Implicit)?;
+        Ok(Typed::new(Expr::Arithmetic(op, ty, Box::new(one.expr), Box::new(other.expr)), ty))
+    }
+
+    pub(super) fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        conditions: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
+        let operand = operand.map(|operand| self.expr(operand)).transpose()?;
+        let mut bound = Vec::new();
+        let mut results = Vec::new();
+        for when in conditions {
+            bound.push(match &operand {
+                None => self.condition(&when.condition, "CASE/WHEN")?,
+                Some(operand) => {
+                    let value = self.expr(&when.condition)?;
+                    self.comparison(CompareOp::Eq, operand.clone(), value)?.expr
+                }
+            });
+            results.push(self.expr(&when.result)?);
+        }
+        results.push(otherwise.map_or_else(|| Ok(null()), |otherwise| self.expr(otherwise))?);
+        let (mut results, ty) = self.unify_all(results, "CASE")?;
+        let otherwise = Box::new(results.pop().unwrap_or(Expr::Const(Value::Null)));
+        let conditions = bound.into_iter().zip(results).collect();
+        Ok(Typed::new(Expr::Case { conditions, otherwise }, ty))
+    }
+
+    /// Brings expressions to one type.
+    pub(super) fn unify_all(
+        &mut self,
+        all: Vec<Typed>,
+        what: &str,
+    ) -> Result<(Vec<Expr>, SqlType), SqlError> {
+        let mut ty = SqlType::Unknown;
+        for one in &all {
+            ty = match (ty, one.ty) {
+                (SqlType::Unknown, other) | (other, SqlType::Unknown) => other,
+                (one, other) => common_type(one, other).ok_or_else(|| {
+                    SqlError::new(
+                        SqlState::DATATYPE_MISMATCH,
+                        format!("{what} types {one} and {other} cannot be matched"),
+                    )
+                })?,
+            };
+        }
+        let ty = if ty == SqlType::Unknown { SqlType::Text } else { ty };
+        let exprs: Result<Vec<Expr>, SqlError> = all
+            .into_iter()
+            .map(|one| self.coerce(one, ty, Castability::Implicit).map(|typed| typed.expr))
+            .collect();
+        Ok((exprs?, ty))
+    }
+}
+
+pub(super) fn compare_op(name: &str) -> Option<CompareOp> {
+    Some(match name {
+        "=" => CompareOp::Eq,
+        "<>" | "!=" => CompareOp::Ne,
+        "<" => CompareOp::Lt,
+        "<=" => CompareOp::Le,
+        ">" => CompareOp::Gt,
+        ">=" => CompareOp::Ge,
+        _ => return None,
+    })
+}
+
+fn op_name(op: CompareOp) -> &'static str {
+    match op {
+        CompareOp::Eq => "=",
+        CompareOp::Ne => "<>",
+        CompareOp::Lt => "<",
+        CompareOp::Le => "<=",
+        CompareOp::Gt => ">",
+        CompareOp::Ge => ">=",
+    }
+}
+
+#[cold]
+pub(super) fn no_operator(name: &str, one: Option<SqlType>, other: SqlType) -> SqlError {
+    let left = one.map_or(String::new(), |ty| format!("{ty} "));
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: {left}{name} {other}"))
+        .hint("No operator matches the given name and argument types. You might need to add explicit type casts.")
+}
+
+/// The type to which values of two types are brought to be compared.
+pub(super) fn common_type(one: SqlType, other: SqlType) -> Option<SqlType> {
+    if one == other {
+        return Some(if one == SqlType::Unknown { SqlType::Text } else { one });
+    }
+    match (one, other) {
+        (SqlType::Unknown, ty) | (ty, SqlType::Unknown) => return Some(ty),
+        (one, other) if one.is_text() && other.is_text() => {
+            let is_padded = |ty| ty == SqlType::Bpchar;
+            return Some(if is_padded(one) && is_padded(other) { one } else { SqlType::Text });
+        }
+        (one, other) if one.is_oid() && other.is_oid() => return Some(SqlType::Oid),
+        (one, other) if (one.is_oid() && other.is_integer()) || (one.is_integer() && other.is_oid()) => {
+            return Some(SqlType::Oid);
+        }
+        // Sums of a real and exact numbers are of double precision.
+        (SqlType::Float4, SqlType::Numeric) | (SqlType::Numeric, SqlType::Float4) => {
+            return Some(SqlType::Float8);
+        }
+        _ => {}
+    }
+    if castability(one, other) == Some(Castability::Implicit) {
+        return Some(other);
+    }
+    (castability(other, one) == Some(Castability::Implicit)).then_some(one)
+}

@@ -1,0 +1,371 @@
+//! Binding of INSERT, UPDATE and DELETE.
+
+use std::sync::Arc;
+
+use sqlparser::ast;
+
+use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
+use crate::error::{SqlError, SqlState};
+use crate::expr::Expr;
+use crate::plan::{Delete, Insert, Node, OutputColumn, Update};
+use crate::schema::TableEntry;
+use crate::value::Value;
+
+type Returning = Option<(Vec<Expr>, Vec<OutputColumn>)>;
+
+impl Binder<'_> {
+    pub(super) fn insert(&mut self, insert: &ast::Insert) -> Result<Insert, SqlError> {
+        refuse_insert(insert)?;
+        let ast::TableObject::TableName(name) = &insert.table else {
+            return Err(SqlError::unsupported("INSERT into what is no table"));
+        };
+        let table = self.table(name)?;
+        let columns = self.insert_columns(&table, &insert.columns)?;
+        let (source, values) = self.insert_source(insert, &table, &columns)?;
+        let checks = self.table_checks(&table)?;
+        let alias =
+            insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| ident(&alias.alias));
+        let on_conflict = self.on_conflict(insert.on.as_ref(), &table, &alias)?;
+        self.scopes.push(Scope { columns: scope_columns(&table, &alias), grouping: None });
+        let returning = self.returning(insert.returning.as_deref());
+        self.scopes.pop();
+        Ok(Insert { table, source, values, on_conflict, checks, returning: returning? })
+    }
+
+    fn insert_columns(
+        &mut self,
+        table: &TableEntry,
+        names: &[ast::ObjectName],
+    ) -> Result<Vec<usize>, SqlError> {
+        if names.is_empty() {
+            return Ok((0..table.columns.len()).collect());
+        }
+        let mut columns = Vec::new();
+        for name in names {
+            let (_, column) = object_name(name)?;
+            let at =
+                table.column(&column).ok_or_else(|| table.no_column(&column).at(self.position_of(name)))?;
+            if columns.contains(&at) {
+                return Err(SqlError::new(
+                    SqlState::DUPLICATE_COLUMN,
+                    format!("column \"{column}\" specified more than once"),
+                ));
+            }
+            columns.push(at);
+        }
+        Ok(columns)
+    }
+
+    /// The rows to be inserted, and the value of each column of the table for one of them.
+    fn insert_source(
+        &mut self,
+        insert: &ast::Insert,
+        table: &TableEntry,
+        columns: &[usize],
+    ) -> Result<(Node, Vec<Expr>), SqlError> {
+        let mut given: Vec<Option<Expr>> = vec![None; table.columns.len()];
+        let source = match &insert.source {
+            None => Node::Values(vec![Vec::new()]),
+            Some(query) => match &*query.body {
+                ast::SetExpr::Values(values)
+                    if query.order_by.is_none() && query.limit_clause.is_none() && query.with.is_none() =>
+                {
+                    let rows = self.insert_values(values, table, columns)?;
+                    let width = values.rows.first().map_or(0, |row| row.content.len());
+                    for (at, column) in columns.iter().take(width).enumerate() {
+                        given[*column] = Some(Expr::Column(at));
+                    }
+                    Node::Values(rows)
+                }
+                _ => {
+                    let query = self.query(query)?;
+                    refuse_width(query.columns.len(), columns.len())?;
+                    for (at, (column, output)) in columns.iter().zip(&query.columns).enumerate() {
+                        let typed =
+                            Typed { expr: Expr::Column(at), ty: output.ty, modifier: output.modifier };
+                        self.refuse_always(table, *column)?;
+                        given[*column] = Some(self.assign(typed, table, *column)?);
+                    }
+                    query.root
+                }
+            },
+        };
+        let mut values = Vec::new();
+        for (column, value) in given.into_iter().enumerate() {
+            values.push(match value {
+                Some(value) => value,
+                None => self.default_of(table, column)?,
+            });
+        }
+        Ok((source, values))
+    }
+
+    fn refuse_always(&self, table: &TableEntry, column: usize) -> Result<(), SqlError> {
+        if table.columns[column].identity != Some('a') {
+            return Ok(());
+        }
+        let name = &table.columns[column].name;
+        Err(SqlError::new(
+            SqlState("428C9"),
+            format!("cannot insert a non-DEFAULT value into column \"{name}\""),
+        )
+        .detail(format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.")))
+    }
+
+    fn insert_values(
+        &mut self,
+        values: &ast::Values,
+        table: &TableEntry,
+        columns: &[usize],
+    ) -> Result<Vec<Vec<Expr>>, SqlError> {
+        self.scopes.push(Scope::default());
+        let mut rows = Vec::new();
+        let width = values.rows.first().map_or(0, |row| row.content.len());
+        let mut bind = |binder: &mut Self| -> Result<(), SqlError> {
+            for row in &values.rows {
+                if row.content.len() != width {
+                    return Err(SqlError::new(
+                        SqlState::SYNTAX_ERROR,
+                        "VALUES lists must all be the same length",
+                    ));
+                }
+                refuse_width(width, columns.len())?;
+                let mut bound = Vec::new();
+                for (expr, column) in row.content.iter().zip(columns) {
+                    let is_default = matches!(expr, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"));
+                    bound.push(if is_default {
+                        binder.default_of(table, *column)?
+                    } else {
+                        binder.refuse_always(table, *column)?;
+                        let typed = binder.expr(expr)?;
+                        binder.assign(typed, table, *column)?
+                    });
+                }
+                rows.push(bound);
+            }
+            Ok(())
+        };
+        let bound = bind(self);
+        self.scopes.pop();
+        bound.map(|()| rows)
+    }
+
+    /// The default of a column.
+    pub(crate) fn default_of(&mut self, table: &TableEntry, column: usize) -> Result<Expr, SqlError> {
+        match &table.columns[column].default {
+            None => Ok(Expr::Const(Value::Null)),
+            Some(text) => {
+                let text = text.clone();
+                let typed = self.expression_of(&text, &[])?;
+                self.assign(typed, table, column)
+            }
+        }
+    }
+
+    fn on_conflict(
+        &mut self,
+        on: Option<&ast::OnInsert>,
+        table: &Arc<TableEntry>,
+        alias: &str,
+    ) -> Result<Option<Vec<(usize, Expr)>>, SqlError> {
+        let conflict = match on {
+            None => return Ok(None),
+            Some(ast::OnInsert::OnConflict(conflict)) => conflict,
+            Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
+        };
+        let key: Vec<usize> = table
+            .cluster_key()
+            .map_or_else(Vec::new, |key| key.columns.iter().map(|(column, _)| *column).collect());
+        match &conflict.conflict_target {
+            None if matches!(conflict.action, ast::OnConflictAction::DoNothing)
+                && table.indexes.iter().filter(|index| index.meta.unique).count() <= 1 => {}
+            Some(ast::ConflictTarget::Columns { columns, predicate: None }) => {
+                let mut named: Vec<usize> = Vec::new();
+                for column in columns {
+                    let name = ident(column);
+                    named.push(table.column(&name).ok_or_else(|| table.no_column(&name))?);
+                }
+                named.sort_unstable();
+                let mut sorted = key.clone();
+                sorted.sort_unstable();
+                if key.is_empty() || named != sorted {
+                    return Err(SqlError::unsupported("ON CONFLICT with another key than the primary key"));
+                }
+            }
+            _ => {
+                return Err(SqlError::unsupported("this target of ON CONFLICT")
+                    .hint("Name the columns of the primary key."));
+            }
+        }
+        let update = match &conflict.action {
+            ast::OnConflictAction::DoNothing => return Ok(Some(Vec::new())),
+            ast::OnConflictAction::DoUpdate(update) if update.selection.is_none() => update,
+            ast::OnConflictAction::DoUpdate(_) => {
+                return Err(SqlError::unsupported("WHERE of ON CONFLICT DO UPDATE"));
+            }
+        };
+        let mut columns = scope_columns(table, alias);
+        // The row that could not be inserted has its columns behind those of the one that is there, by name of it alone.
+        columns.extend(
+            scope_columns(table, "excluded")
+                .into_iter()
+                .map(|column| ScopeColumn { is_merged: true, ..column }),
+        );
+        self.scopes.push(Scope { columns, grouping: None });
+        let assignments = self.assignments(&update.assignments, table);
+        self.scopes.pop();
+        assignments.map(Some)
+    }
+
+    pub(super) fn update(&mut self, update: &ast::Update) -> Result<Update, SqlError> {
+        let refused = [
+            (update.from.is_some(), "UPDATE .. FROM"),
+            (update.output.is_some(), "OUTPUT"),
+            (update.or.is_some(), "UPDATE OR"),
+            (!update.order_by.is_empty() || update.limit.is_some(), "ORDER BY or LIMIT of UPDATE"),
+            (!update.table.joins.is_empty(), "a join in UPDATE"),
+        ];
+        refuse(&refused)?;
+        let (table, alias) = self.single_table(&update.table.relation)?;
+        let scan = self.target(&table, alias, update.selection.as_ref())?;
+        let assignments = self.assignments(&update.assignments, &table)?;
+        // A row gets another key by going and coming again, which would take its children with it.
+        let is_key = |column: usize| {
+            table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == column))
+        };
+        let has_dependents = self.schema.tables.values().any(|child| {
+            child.meta.foreign_keys.iter().any(|foreign| foreign.cascade && foreign.parent == table.name)
+        });
+        if has_dependents && assignments.iter().any(|(column, _)| is_key(*column)) {
+            return Err(SqlError::unsupported(
+                "an UPDATE of a key that other tables refer to with ON DELETE CASCADE",
+            ));
+        }
+        let checks = self.table_checks(&table)?;
+        let returning = self.returning(update.returning.as_deref())?;
+        self.scopes.pop();
+        Ok(Update { scan, assignments, checks, returning })
+    }
+
+    pub(super) fn delete(&mut self, delete: &ast::Delete) -> Result<Delete, SqlError> {
+        let refused = [
+            (delete.using.is_some(), "DELETE .. USING"),
+            (delete.output.is_some(), "OUTPUT"),
+            (!delete.order_by.is_empty() || delete.limit.is_some(), "ORDER BY or LIMIT of DELETE"),
+            (!delete.tables.is_empty(), "DELETE from several tables"),
+        ];
+        refuse(&refused)?;
+        let (ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from)) = &delete.from;
+        let [item] = &from[..] else {
+            return Err(SqlError::unsupported("DELETE from several tables"));
+        };
+        if !item.joins.is_empty() {
+            return Err(SqlError::unsupported("a join in DELETE"));
+        }
+        let (table, alias) = self.single_table(&item.relation)?;
+        let scan = self.target(&table, alias, delete.selection.as_ref())?;
+        let returning = self.returning(delete.returning.as_deref())?;
+        self.scopes.pop();
+        Ok(Delete { scan, returning })
+    }
+
+    fn single_table<'t>(
+        &mut self,
+        factor: &'t ast::TableFactor,
+    ) -> Result<(Arc<TableEntry>, Option<&'t ast::TableAlias>), SqlError> {
+        match factor {
+            ast::TableFactor::Table { name, alias, args: None, .. } => {
+                Ok((self.table(name)?, alias.as_ref()))
+            }
+            other => Err(SqlError::unsupported(format!("a change of {other}"))),
+        }
+    }
+
+    fn assignments(
+        &mut self,
+        assignments: &[ast::Assignment],
+        table: &TableEntry,
+    ) -> Result<Vec<(usize, Expr)>, SqlError> {
+        let mut bound: Vec<(usize, Expr)> = Vec::new();
+        for assignment in assignments {
+            let ast::AssignmentTarget::ColumnName(name) = &assignment.target else {
+                return Err(SqlError::unsupported("an assignment to several columns at once"));
+            };
+            let column = match &name.0[..] {
+                [part] => part.as_ident().map(ident),
+                _ => None,
+            };
+            let column = column.ok_or_else(|| SqlError::unsupported(format!("an assignment to {name}")))?;
+            let at =
+                table.column(&column).ok_or_else(|| table.no_column(&column).at(self.position_of(name)))?;
+            if bound.iter().any(|(other, _)| *other == at) {
+                return Err(SqlError::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("multiple assignments to same column \"{column}\""),
+                ));
+            }
+            let is_default = matches!(&assignment.value, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"));
+            let value = if is_default {
+                self.default_of(table, at)?
+            } else {
+                let typed = self.expr(&assignment.value)?;
+                self.assign(typed, table, at)?
+            };
+            bound.push((at, value));
+        }
+        Ok(bound)
+    }
+
+    fn returning(&mut self, items: Option<&[ast::SelectItem]>) -> Result<Returning, SqlError> {
+        let Some(items) = items else { return Ok(None) };
+        let (exprs, columns): (Vec<Expr>, Vec<OutputColumn>) = self.items(items)?.into_iter().unzip();
+        if exprs.iter().any(|expr| !expr.subqueries().is_empty()) {
+            return Err(SqlError::unsupported("a subquery in RETURNING"));
+        }
+        Ok(Some((exprs, columns)))
+    }
+}
+
+fn scope_columns(table: &TableEntry, alias: &str) -> Vec<ScopeColumn> {
+    let column = |(at, column): (i16, &crate::schema::ColumnEntry)| ScopeColumn {
+        table: alias.to_owned(),
+        output: OutputColumn {
+            name: column.name.clone(),
+            ty: column.ty,
+            modifier: column.modifier,
+            origin: (table.oid, at),
+        },
+        is_merged: false,
+        is_hidden: false,
+    };
+    (1..).zip(&table.columns).map(column).collect()
+}
+
+fn refuse(refused: &[(bool, &str)]) -> Result<(), SqlError> {
+    match refused.iter().find(|(is_there, _)| *is_there) {
+        Some((_, what)) => Err(SqlError::unsupported(what)),
+        None => Ok(()),
+    }
+}
+
+fn refuse_insert(insert: &ast::Insert) -> Result<(), SqlError> {
+    refuse(&[
+        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR, IGNORE or REPLACE"),
+        (insert.overwrite, "INSERT OVERWRITE"),
+        (insert.by_name, "INSERT BY NAME"),
+        (!insert.assignments.is_empty(), "INSERT .. SET"),
+        (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "PARTITION"),
+        (insert.overriding.is_some(), "OVERRIDING"),
+        (insert.output.is_some(), "OUTPUT"),
+        (insert.priority.is_some() || insert.insert_alias.is_some(), "a clause of INSERT"),
+        (insert.settings.is_some() || insert.format_clause.is_some(), "a clause of INSERT"),
+        (insert.multi_table_insert_type.is_some(), "INSERT into several tables"),
+    ])
+}
+
+fn refuse_width(given: usize, wanted: usize) -> Result<(), SqlError> {
+    if given <= wanted {
+        return Ok(());
+    }
+    Err(SqlError::new(SqlState::SYNTAX_ERROR, "INSERT has more expressions than target columns"))
+}

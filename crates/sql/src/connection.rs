@@ -1,0 +1,262 @@
+//! A client's connection: its statements, portals, settings and transaction.
+//!
+//! Owns: what lives as long as the connection, and the state of its transaction. Never: runs a statement on a table on the thread of
+//! its caller; its futures wait for the engine without blocking.
+//!
+//! # States of the transaction
+//!
+//! None; *implicit* (begun by a statement, ended by the end of a simple query or by Sync); *explicit* (begun by BEGIN). A transaction
+//! has a home from its first statement on a table. When a statement fails, an explicit one is *failed* until its client ends it.
+
+mod copying;
+mod extended;
+mod planning;
+mod running;
+mod utility;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::database::SqlDatabase;
+use crate::ddl::Undo;
+use crate::error::SqlError;
+use crate::exec::Cancel;
+use crate::session::{Session, Taken, now};
+use crate::settings::Settings;
+use crate::sink::{Column, Sink};
+use crate::transaction::Open;
+use crate::types::SqlType;
+
+use extended::{Portal, Prepared};
+use planning::CachedPlan;
+
+/// Who connects, and what the client asks for when it does.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectOptions {
+    /// The user.
+    pub user: String,
+    /// The number of the connection, as BackendKeyData and `pg_backend_pid()` tell it.
+    pub process_id: i32,
+    /// Settings by name, as in the start-up message: `application_name` and the like.
+    pub settings: Vec<(String, String)>,
+}
+
+/// The state of a connection's transaction, for ReadyForQuery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// There is no transaction.
+    Idle,
+    /// A transaction is open.
+    Active,
+    /// A transaction has failed, and waits for its end.
+    Failed,
+}
+
+/// Cancels what a connection runs, from any thread.
+#[derive(Clone, Debug)]
+pub struct CancelHandle(Arc<Cancel>);
+
+impl CancelHandle {
+    /// Asks for the end of the statement that runs now, if one does.
+    pub fn cancel(&self) {
+        self.0.ask();
+    }
+}
+
+/// The description of a prepared statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatementDescription {
+    /// The types of its parameters.
+    pub parameters: Vec<SqlType>,
+    /// Its columns; `None` if it returns no rows.
+    pub columns: Option<Vec<Column>>,
+}
+
+/// How a transaction was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    None,
+    Implicit,
+    Explicit,
+    Failed,
+}
+
+/// A client's connection.
+///
+/// An error of a method fails the transaction that is open, as PostgreSQL does: an implicit one is undone at once, one that the
+/// client has begun waits for its end ([`TransactionStatus::Failed`]). After an error in the extended protocol the server skips
+/// messages until Sync and then calls [`sync`](Connection::sync).
+///
+/// Dropping a connection cancels its statement and undoes its open transaction.
+#[derive(Debug)]
+pub struct Connection {
+    database: Arc<SqlDatabase>,
+    user: Arc<str>,
+    process_id: i32,
+    settings: Settings,
+    /// The settings that statements are given; made anew when they have changed.
+    given_settings: Option<Arc<Settings>>,
+    taken: Arc<Taken>,
+    cancel: Arc<Cancel>,
+    kind: Kind,
+    open: Option<Open>,
+    /// The savepoints that are set, the last one last; those that a transaction without a home has are set when it gets one.
+    savepoints: Vec<String>,
+    session: Option<Arc<Session>>,
+    settings_before: Option<Settings>,
+    undos: Vec<Undo>,
+    /// The generation of the schema that the transaction has noted ([`crate::database`]).
+    noted: Arc<AtomicU64>,
+    statements: HashMap<String, Arc<Prepared>>,
+    portals: HashMap<String, Portal>,
+    plans: HashMap<String, CachedPlan>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.cancel.ask();
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(database: Arc<SqlDatabase>, options: ConnectOptions) -> Result<Connection, SqlError> {
+        let mut settings = Settings::new(&options.user);
+        for (name, value) in &options.settings {
+            settings.set_initial(name, value)?;
+        }
+        let noted = database.note_place();
+        Ok(Connection {
+            database,
+            user: Arc::from(options.user),
+            process_id: options.process_id,
+            settings,
+            given_settings: None,
+            taken: Arc::default(),
+            cancel: Arc::default(),
+            kind: Kind::None,
+            open: None,
+            savepoints: Vec::new(),
+            session: None,
+            settings_before: None,
+            undos: Vec::new(),
+            noted,
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            plans: HashMap::new(),
+        })
+    }
+
+    /// Runs the statements of a simple query, in one implicit transaction unless they begin or end transactions themselves.
+    ///
+    /// # Errors
+    /// The error of the first statement that failed; the rest has not been run.
+    pub async fn simple(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        self.cancel.forget();
+        self.portals.remove("");
+        let done = self.simple_statements(text, sink).await;
+        match done {
+            Ok(()) => self.end_implicit(true).await,
+            Err(error) => {
+                self.fail().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn simple_statements(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        if let Some(cached) = self.cached(text) {
+            let ends = self.kind == Kind::None;
+            match self.run_simple(&cached, ends, sink).await {
+                // Its plan is of tables that have changed: it is planned again below.
+                Err(error) if ends && Self::may_try_again(&error, 0) => {}
+                done => return done,
+            }
+        }
+        let statements = crate::parse::statements(text)?;
+        if statements.is_empty() {
+            sink.empty_query();
+            return Ok(());
+        }
+        let is_alone = statements.len() == 1;
+        for (at, statement) in statements.iter().enumerate() {
+            let ends = self.kind == Kind::None && at + 1 == statements.len();
+            if planning::is_planned(statement) {
+                self.refuse_failed()?;
+                let mut attempt = 0;
+                loop {
+                    let planned = self.plan(statement, text, &[], is_alone).await?;
+                    match self.run_simple(&planned, ends, sink).await {
+                        Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
+                        done => break done?,
+                    }
+                }
+            } else {
+                self.utility(statement, text, sink, true).await?;
+            }
+            if !ends && self.kind == Kind::None && at + 1 < statements.len() {
+                self.kind = Kind::Implicit;
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of the transaction, for ReadyForQuery.
+    #[must_use]
+    pub fn status(&self) -> TransactionStatus {
+        match self.kind {
+            Kind::None | Kind::Implicit => TransactionStatus::Idle,
+            Kind::Explicit => TransactionStatus::Active,
+            Kind::Failed => TransactionStatus::Failed,
+        }
+    }
+
+    /// What cancels this connection's statements.
+    #[must_use]
+    pub fn cancel_handle(&self) -> CancelHandle {
+        CancelHandle(Arc::clone(&self.cancel))
+    }
+
+    /// The settings. Those that a client is told of when they change are in [`Settings::take_changes`].
+    pub fn settings(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// What statements of the transaction know of the connection.
+    fn session(&mut self) -> Arc<Session> {
+        if let Some(session) = &self.session {
+            return Arc::clone(session);
+        }
+        let settings = self.given_settings.get_or_insert_with(|| Arc::new(self.settings.clone()));
+        let session = Arc::new(Session {
+            user: Arc::clone(&self.user),
+            database: Arc::from(&*self.database.options().name),
+            process_id: self.process_id,
+            began: now(),
+            settings: Arc::clone(settings),
+            taken: Arc::clone(&self.taken),
+        });
+        self.session = Some(Arc::clone(&session));
+        session
+    }
+
+    fn settings_changed(&mut self) {
+        (self.given_settings, self.session) = (None, None);
+    }
+
+    /// Notes that a transaction has ended.
+    fn ended(&mut self) {
+        self.kind = Kind::None;
+        self.open = None;
+        self.savepoints.clear();
+        self.session = None;
+        self.settings_before = None;
+        self.undos.clear();
+        self.noted.store(0, Ordering::SeqCst);
+    }
+}
+
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Connection>();
+};

@@ -1,0 +1,169 @@
+//! COPY of a connection: from the data that its client sends, and to it.
+
+use std::sync::Arc;
+
+use sqlparser::ast;
+
+use super::{Connection, Kind};
+use crate::bind::Binder;
+use crate::copy::{CopyBatch, CopyTarget, Fields, Form, Lines};
+use crate::error::{SqlError, SqlState};
+use crate::expr::Env;
+use crate::format::Format;
+use crate::sink::Sink;
+use crate::transaction::Command;
+
+/// Rows that are inserted at once.
+const BATCH: usize = 1000;
+
+impl Connection {
+    pub(super) async fn copy(
+        &mut self,
+        statement: &ast::Statement,
+        text: &str,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        let ast::Statement::Copy { source, to, target, options, legacy_options, .. } = statement else {
+            return Err(SqlError::unsupported("this statement"));
+        };
+        let form = Form::of(options, legacy_options)?;
+        match (to, target, source) {
+            (false, ast::CopyTarget::Stdin, ast::CopySource::Table { table_name, columns }) => {
+                self.copy_in(table_name, columns, &form, text, sink).await
+            }
+            (true, ast::CopyTarget::Stdout, source) => self.copy_out(source, &form, text, sink).await,
+            _ => Err(SqlError::unsupported("COPY of a file or program of the server")
+                .hint("Use COPY FROM STDIN or TO STDOUT, or \\copy of psql.")),
+        }
+    }
+
+    async fn copy_in(
+        &mut self,
+        table: &ast::ObjectName,
+        columns: &[ast::Ident],
+        form: &Form,
+        text: &str,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        let session = self.session();
+        let schema = self.database.schema();
+        let target = Arc::new(Binder::new(&schema, text, &[]).copy_target(table, columns)?);
+        let env = Env { params: Arc::from([]), outer: Vec::new(), subqueries: Vec::new(), session, schema };
+        if self.open.is_none() {
+            let route = self.any_worker();
+            self.begin_at(route).await?;
+        }
+        sink.copy_in_begin(Format::Text, target.columns.len());
+        let mut lines = Lines::new(form);
+        let (mut rows, mut count) = (Vec::new(), 0);
+        while let Some(data) = sink.copy_data().await? {
+            lines.push(&data, &mut rows)?;
+            while rows.len() >= BATCH {
+                let rest = rows.split_off(BATCH);
+                count += self.insert_lines(&target, &env, std::mem::replace(&mut rows, rest), count).await?;
+            }
+        }
+        lines.finish(&mut rows)?;
+        count += self.insert_lines(&target, &env, rows, count).await?;
+        if self.kind == Kind::Implicit {
+            self.end_implicit(true).await?;
+        }
+        sink.complete(&format!("COPY {count}"));
+        Ok(())
+    }
+
+    async fn insert_lines(
+        &mut self,
+        target: &Arc<CopyTarget>,
+        env: &Env,
+        rows: Vec<Fields>,
+        before: u64,
+    ) -> Result<u64, SqlError> {
+        self.cancel.check()?;
+        let count = rows.len() as u64;
+        let batch = CopyBatch {
+            target: Arc::clone(target),
+            env: env.clone(),
+            sequences: Arc::clone(self.database.sequences()),
+            rows,
+            first: before + 1,
+        };
+        match &mut self.open {
+            Some(open) => open.ask(|reply| Command::Copy(Box::new(batch), reply)).await?,
+            None => return Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
+        }
+        Ok(count)
+    }
+
+    async fn copy_out(
+        &mut self,
+        source: &ast::CopySource,
+        form: &Form,
+        text: &str,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        let query = match source {
+            ast::CopySource::Query(query) => query.to_string(),
+            ast::CopySource::Table { table_name, columns } => {
+                let columns: Vec<String> = columns.iter().map(ToString::to_string).collect();
+                let columns = if columns.is_empty() { "*".to_owned() } else { columns.join(", ") };
+                format!("SELECT {columns} FROM {table_name}")
+            }
+        };
+        let _ = text;
+        let statements = crate::parse::statements(&query)?;
+        let Some(statement) = statements.first() else { return Err(SqlError::unsupported("an empty COPY")) };
+        let planned = self.plan(statement, &query, &[], false).await?;
+        let ends = self.kind == Kind::None;
+        let answer = self.run(&planned, Arc::from([]), Arc::from([]), ends).await?;
+        let columns = planned.columns.as_ref().map_or(0, |columns| columns.len());
+        sink.copy_out_begin(Format::Text, columns);
+        let mut out = Vec::new();
+        if let (true, Some(columns)) = (form.header, &planned.columns) {
+            let names: Vec<Option<String>> = columns.iter().map(|column| Some(column.name.clone())).collect();
+            push_message(form, &names, &mut out);
+        }
+        let mut rest = &answer.messages[..];
+        while !rest.is_empty() {
+            let length = super::running::message_length(rest);
+            push_message(form, &fields_of(&rest[7..length]), &mut out);
+            rest = &rest[length..];
+            if out.len() > 1 << 20 {
+                sink.copy_out(&out);
+                out.clear();
+                sink.ready().await?;
+            }
+        }
+        if !out.is_empty() {
+            sink.copy_out(&out);
+        }
+        sink.copy_out_end();
+        sink.complete(&format!("COPY {}", answer.count));
+        Ok(())
+    }
+}
+
+/// The fields of the body of a DataRow, behind their number.
+fn fields_of(mut body: &[u8]) -> Fields {
+    let mut fields = Vec::new();
+    while let Some((length, rest)) = body.split_first_chunk::<4>() {
+        let length = i32::from_be_bytes(*length);
+        let Ok(length) = usize::try_from(length) else {
+            fields.push(None);
+            body = rest;
+            continue;
+        };
+        let (field, behind) = rest.split_at(length.min(rest.len()));
+        fields.push(Some(String::from_utf8_lossy(field).into_owned()));
+        body = behind;
+    }
+    fields
+}
+
+fn push_message(form: &Form, fields: &[Option<String>], out: &mut Vec<u8>) {
+    let at = out.len();
+    out.extend_from_slice(&[b'd', 0, 0, 0, 0]);
+    form.push_line(fields, out);
+    let length = (out.len() - at - 1) as u32;
+    out[at + 1..at + 5].copy_from_slice(&length.to_be_bytes());
+}

@@ -1,0 +1,384 @@
+//! The extended protocol: prepared statements and portals.
+
+use std::sync::Arc;
+
+use sqlparser::ast;
+
+use super::planning::{CachedPlan, is_planned};
+use super::running::{give, message_length};
+use super::utility::utility_columns;
+use super::{Connection, Kind, StatementDescription};
+use crate::cast::cast;
+use crate::error::{SqlError, SqlState};
+use crate::exec::Answer;
+use crate::format::{Format, decode};
+use crate::sink::{Column, Sink};
+use crate::types::{Modifier, SqlType};
+use crate::value::Value;
+
+/// A prepared statement.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    text: String,
+    /// None for an empty text.
+    statement: Option<ast::Statement>,
+    /// None for a statement that becomes no plan.
+    plan: Option<CachedPlan>,
+    /// The types of parameters that the client has given.
+    given: Vec<Option<SqlType>>,
+    columns: Option<Vec<Column>>,
+}
+
+/// A portal.
+#[derive(Debug)]
+pub(super) struct Portal {
+    prepared: Arc<Prepared>,
+    params: Arc<[Value]>,
+    formats: Arc<[Format]>,
+    /// The answer, and how many bytes of its rows have been given.
+    answer: Option<(Answer, usize, usize)>,
+}
+
+impl Connection {
+    /// Prepares a statement; an empty name replaces the unnamed one. A parameter's type of 0 (or none given) is inferred.
+    ///
+    /// # Errors
+    /// A text that is no statement, or more than one; names that do not exist; a name of a statement that is taken.
+    pub async fn parse(&mut self, name: &str, text: &str, types: &[u32]) -> Result<(), SqlError> {
+        let done = self.prepare(name, text, types).await;
+        self.checked(done).await
+    }
+
+    async fn checked<T>(&mut self, done: Result<T, SqlError>) -> Result<T, SqlError> {
+        if done.is_err() {
+            self.fail().await;
+        }
+        done
+    }
+
+    async fn prepare(&mut self, name: &str, text: &str, types: &[u32]) -> Result<(), SqlError> {
+        if !name.is_empty() && self.statements.contains_key(name) {
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_PREPARED_STATEMENT,
+                format!("prepared statement \"{name}\" already exists"),
+            ));
+        }
+        let mut statements = crate::parse::statements(text)?;
+        if statements.len() > 1 {
+            return Err(SqlError::new(
+                SqlState::SYNTAX_ERROR,
+                "cannot insert multiple commands into a prepared statement",
+            ));
+        }
+        let given: Result<Vec<Option<SqlType>>, SqlError> = types
+            .iter()
+            .map(|oid| match oid {
+                0 | 705 => Ok(None),
+                oid => SqlType::from_oid(*oid).map(Some).ok_or_else(|| {
+                    SqlError::unsupported(format!("a parameter of the type with number {oid}"))
+                }),
+            })
+            .collect();
+        let (given, statement) = (given?, statements.pop());
+        let (mut plan, mut columns) = (None, None);
+        if let Some(statement) = &statement {
+            if !ends_transaction(statement) {
+                self.refuse_failed()?;
+            }
+            if is_planned(statement) {
+                let planned = self.plan(statement, text, &given, false).await?;
+                columns = planned.columns.as_ref().map(|columns| columns.to_vec());
+                plan = Some(planned);
+            } else {
+                columns = utility_columns(statement);
+            }
+        }
+        let prepared = Prepared { text: text.to_owned(), statement, plan, given, columns };
+        self.statements.insert(name.to_owned(), Arc::new(prepared));
+        Ok(())
+    }
+
+    fn prepared(&self, name: &str) -> Result<&Arc<Prepared>, SqlError> {
+        self.statements.get(name).ok_or_else(|| {
+            let shown = if name.is_empty() {
+                "unnamed prepared statement".to_owned()
+            } else {
+                format!("prepared statement \"{name}\"")
+            };
+            SqlError::new(SqlState::INVALID_SQL_STATEMENT_NAME, format!("{shown} does not exist"))
+        })
+    }
+
+    /// Describes a prepared statement.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn describe_statement(&self, name: &str) -> Result<StatementDescription, SqlError> {
+        let prepared = self.prepared(name)?;
+        let parameters = prepared.plan.as_ref().map_or_else(Vec::new, |plan| plan.types.to_vec());
+        Ok(StatementDescription { parameters, columns: prepared.columns.clone() })
+    }
+
+    /// Makes a portal of a prepared statement and parameters, each `None` for NULL. `formats` of parameters and results have no
+    /// element (all text), one for all, or one for each, as in the protocol.
+    ///
+    /// # Errors
+    /// Parameters that are too few, too many or no values of their types; a name that is taken or does not exist.
+    pub async fn bind(
+        &mut self,
+        portal: &str,
+        statement: &str,
+        parameters: &[Option<&[u8]>],
+        formats: &[Format],
+        result_formats: &[Format],
+    ) -> Result<(), SqlError> {
+        let done = self.make_portal(portal, statement, parameters, formats, result_formats).await;
+        self.checked(done).await
+    }
+
+    async fn make_portal(
+        &mut self,
+        portal: &str,
+        statement: &str,
+        parameters: &[Option<&[u8]>],
+        formats: &[Format],
+        result_formats: &[Format],
+    ) -> Result<(), SqlError> {
+        if !portal.is_empty() && self.portals.contains_key(portal) {
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_CURSOR,
+                format!("portal \"{portal}\" already exists"),
+            ));
+        }
+        let mut prepared = Arc::clone(self.prepared(statement)?);
+        if !prepared.statement.as_ref().is_none_or(ends_transaction) {
+            self.refuse_failed()?;
+        }
+        let version = self.database.schema().version;
+        if let (Some(plan), Some(tree)) = (&prepared.plan, &prepared.statement)
+            && plan.version != version
+        {
+            prepared = self.prepare_again(statement, &prepared, tree.clone()).await?;
+        }
+        let types: &[SqlType] = prepared.plan.as_ref().map_or(&[], |plan| &plan.types);
+        if types.len() != parameters.len() {
+            return Err(SqlError::new(
+                SqlState::PROTOCOL_VIOLATION,
+                format!(
+                    "bind message supplies {} parameters, but prepared statement \"{statement}\" requires {}",
+                    parameters.len(),
+                    types.len()
+                ),
+            ));
+        }
+        check_formats(formats, parameters.len(), "parameter")?;
+        check_formats(result_formats, prepared.columns.as_ref().map_or(0, Vec::len), "result")?;
+        let schema = self.database.schema();
+        let mut values = Vec::with_capacity(parameters.len());
+        for (at, (parameter, ty)) in parameters.iter().zip(types).enumerate() {
+            let format = match formats {
+                [] => Format::Text,
+                [one] => *one,
+                all => all.get(at).copied().unwrap_or_default(),
+            };
+            values.push(match parameter {
+                None => Value::Null,
+                Some(bytes) => match decode(bytes, *ty, format)? {
+                    // The name of an object stands for its number.
+                    Value::Text(name) if ty.is_oid() => {
+                        cast(Value::Text(name), SqlType::Text, *ty, Modifier::None, true, &schema)?
+                    }
+                    value => value,
+                },
+            });
+        }
+        let made = Portal { prepared, params: values.into(), formats: result_formats.into(), answer: None };
+        self.portals.insert(portal.to_owned(), made);
+        Ok(())
+    }
+
+    /// Plans a prepared statement again, for another schema.
+    async fn prepare_again(
+        &mut self,
+        name: &str,
+        old: &Prepared,
+        statement: ast::Statement,
+    ) -> Result<Arc<Prepared>, SqlError> {
+        let types: Vec<Option<SqlType>> = old
+            .plan
+            .as_ref()
+            .map_or_else(|| old.given.clone(), |plan| plan.types.iter().copied().map(Some).collect());
+        let planned = self.plan(&statement, &old.text, &types, false).await?;
+        let columns = planned.columns.as_ref().map(|columns| columns.to_vec());
+        let types = |columns: &Option<Vec<Column>>| {
+            columns.as_ref().map(|columns| columns.iter().map(|column| column.ty).collect::<Vec<_>>())
+        };
+        if types(&columns) != types(&old.columns) {
+            return Err(SqlError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "cached plan must not change result type",
+            ));
+        }
+        let again = Arc::new(Prepared {
+            text: old.text.clone(),
+            statement: Some(statement),
+            plan: Some(planned),
+            given: old.given.clone(),
+            columns,
+        });
+        self.statements.insert(name.to_owned(), Arc::clone(&again));
+        Ok(again)
+    }
+
+    fn portal(&mut self, name: &str) -> Result<&mut Portal, SqlError> {
+        self.portals.get_mut(name).ok_or_else(|| {
+            SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
+        })
+    }
+
+    /// Describes a portal: its columns with their formats; `None` if it returns no rows.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn describe_portal(&mut self, name: &str) -> Result<Option<Vec<Column>>, SqlError> {
+        let portal = self.portal(name)?;
+        let mut columns = portal.prepared.columns.clone();
+        for (at, column) in columns.iter_mut().flatten().enumerate() {
+            column.format = match &portal.formats[..] {
+                [] => Format::Text,
+                [one] => *one,
+                all => all.get(at).copied().unwrap_or_default(),
+            };
+        }
+        Ok(columns)
+    }
+
+    /// Runs a portal, or goes on with it, for at most `limit` rows; 0: all. `ends` says that the next message is a Sync: the
+    /// implicit transaction then ends with this statement, in one step with it. The sink is not given a row description.
+    ///
+    /// # Errors
+    /// The error of the statement.
+    pub async fn execute(
+        &mut self,
+        portal: &str,
+        limit: usize,
+        ends: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        self.cancel.forget();
+        let done = self.execute_portal(portal, limit, ends, sink).await;
+        self.checked(done).await
+    }
+
+    async fn execute_portal(
+        &mut self,
+        name: &str,
+        limit: usize,
+        ends: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        let portal = self.portal(name)?;
+        if portal.answer.is_none() {
+            let (prepared, params, formats) =
+                (Arc::clone(&portal.prepared), Arc::clone(&portal.params), Arc::clone(&portal.formats));
+            let Some(statement) = &prepared.statement else {
+                sink.empty_query();
+                return Ok(());
+            };
+            let Some(planned) = &prepared.plan else {
+                if formats.contains(&Format::Binary) && prepared.columns.is_some() {
+                    return Err(SqlError::unsupported("the binary format of this statement's answer"));
+                }
+                return self.utility(statement, &prepared.text, sink, false).await;
+            };
+            // A portal that may be asked for more rows later belongs to a transaction that lasts.
+            let ends = ends && limit == 0;
+            if !ends && self.kind == Kind::None {
+                self.kind = Kind::Implicit;
+            }
+            let (mut attempt, mut planned) = (0, planned.clone());
+            let answer = loop {
+                let done = self.run(&planned, Arc::clone(&params), Arc::clone(&formats), ends).await;
+                match done {
+                    Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
+                    done => break done?,
+                }
+                let types: Vec<Option<SqlType>> = planned.types.iter().copied().map(Some).collect();
+                planned = self.plan(statement, &prepared.text, &types, false).await?;
+            };
+            if self.kind == Kind::None {
+                give(&answer.messages, answer.count, sink).await?;
+                sink.complete(&answer.tag);
+                self.portals.remove(name);
+                return Ok(());
+            }
+            self.portal(name)?.answer = Some((answer, 0, 0));
+        }
+        self.give_part(name, limit, sink).await
+    }
+
+    /// Gives the next rows of a portal.
+    async fn give_part(&mut self, name: &str, limit: usize, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        let portal = self.portal(name)?;
+        let has_rows = portal.prepared.columns.is_some();
+        let Some((answer, start, given)) = &mut portal.answer else { return Ok(()) };
+        let (mut end, mut rows) = (*start, 0);
+        if limit == 0 {
+            (end, rows) = (answer.messages.len(), answer.count - *given);
+        } else {
+            while end < answer.messages.len() && rows < limit {
+                end += message_length(&answer.messages[end..]);
+                rows += 1;
+            }
+        }
+        give(&answer.messages[*start..end], rows, sink).await?;
+        (*start, *given) = (end, *given + rows);
+        if has_rows && limit != 0 && rows == limit {
+            sink.portal_suspended();
+        } else if answer.tag.starts_with("SELECT") {
+            // The tag counts the rows of this call.
+            sink.complete(&format!("SELECT {rows}"));
+        } else {
+            sink.complete(&answer.tag);
+        }
+        Ok(())
+    }
+
+    /// Forgets a prepared statement; one that does not exist is none.
+    pub fn close_statement(&mut self, name: &str) {
+        self.statements.remove(name);
+    }
+
+    /// Forgets a portal; one that does not exist is none.
+    pub fn close_portal(&mut self, name: &str) {
+        self.portals.remove(name);
+    }
+
+    /// Fails the transaction for an error that the server has found itself, in a message say, as an error of a method does.
+    pub async fn fail_for_protocol(&mut self) {
+        self.fail().await;
+    }
+
+    /// Ends the implicit transaction of the extended protocol: at a Sync, after an error too.
+    ///
+    /// # Errors
+    /// When the transaction could not commit.
+    pub async fn sync(&mut self) -> Result<(), SqlError> {
+        self.end_implicit(true).await
+    }
+}
+
+/// Returns true for a statement that a failed transaction takes.
+pub(super) fn ends_transaction(statement: &ast::Statement) -> bool {
+    matches!(statement, ast::Statement::Commit { .. } | ast::Statement::Rollback { .. })
+}
+
+fn check_formats(formats: &[Format], count: usize, what: &str) -> Result<(), SqlError> {
+    if formats.len() <= 1 || formats.len() == count {
+        return Ok(());
+    }
+    Err(SqlError::new(
+        SqlState::PROTOCOL_VIOLATION,
+        format!("bind message has {} {what} formats but {count} are needed", formats.len()),
+    ))
+}

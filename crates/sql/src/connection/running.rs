@@ -1,0 +1,310 @@
+//! Running of plans: without a transaction, as one of their own, or in the one that is open.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use atrapos::catalog::Value as Stored;
+use atrapos::{Route, WorkerId};
+
+use super::planning::CachedPlan;
+use super::{Connection, Kind};
+use crate::ddl::Change;
+use crate::error::{SqlError, SqlState, TABLE_CHANGED};
+use crate::exec::{Answer, Request, key_of};
+use crate::expr::Env;
+use crate::format::Format;
+use crate::plan::{Access, Node, Plan, Scan, Work};
+use crate::sink::Sink;
+use crate::transaction::{Command, Open, run_once};
+use crate::value::Value;
+
+/// The size of the pieces in which rows are handed to a sink.
+const PIECE: usize = 1 << 20;
+/// How often a statement is planned again because its tables have changed meanwhile.
+const ATTEMPTS: usize = 10;
+
+impl Connection {
+    /// Refuses a statement while the transaction has failed.
+    pub(super) fn refuse_failed(&self) -> Result<(), SqlError> {
+        if self.kind != Kind::Failed {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            SqlState::IN_FAILED_SQL_TRANSACTION,
+            "current transaction is aborted, commands ignored until end of transaction block",
+        ))
+    }
+
+    pub(super) async fn run_simple(
+        &mut self,
+        planned: &CachedPlan,
+        ends: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        if !planned.types.is_empty() {
+            return Err(SqlError::new(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1"));
+        }
+        let formats: Arc<[Format]> = Arc::from([]);
+        let answer = self.run(planned, Arc::from([]), formats, ends).await?;
+        if let Some(columns) = &planned.columns {
+            sink.row_description(columns);
+        }
+        give(&answer.messages, answer.count, sink).await?;
+        sink.complete(&answer.tag);
+        Ok(())
+    }
+
+    /// Runs a plan. `ends` says that nothing of its transaction follows.
+    pub(super) async fn run(
+        &mut self,
+        planned: &CachedPlan,
+        params: Arc<[Value]>,
+        formats: Arc<[Format]>,
+        ends: bool,
+    ) -> Result<Answer, SqlError> {
+        self.refuse_failed()?;
+        let env = Env {
+            params,
+            outer: Vec::new(),
+            subqueries: Vec::new(),
+            session: self.session(),
+            schema: self.database.schema(),
+        };
+        let request = Request {
+            plan: Arc::clone(&planned.plan),
+            env,
+            formats,
+            cancel: Arc::clone(&self.cancel),
+            sequences: Arc::clone(self.database.sequences()),
+            max_bytes: self.database.options().max_answer_bytes,
+        };
+        if planned.plan.tables.is_empty() {
+            if let Some(done) = request.run_here() {
+                return done;
+            }
+            // Its effects on sequences stand whatever becomes of the transaction.
+            return run_once(self.database.database(), self.any_worker(), request).await;
+        }
+        self.note_generation();
+        if let Some(open) = &mut self.open {
+            return open.ask(|reply| Command::Run(Box::new(request), reply)).await;
+        }
+        let route = self.route(&planned.plan, &request.env)?;
+        if ends && self.kind == Kind::None {
+            let done = run_once(self.database.database(), route, request).await;
+            self.noted.store(0, Ordering::SeqCst);
+            self.session = None;
+            return done;
+        }
+        self.begin_at(route).await?;
+        match &mut self.open {
+            Some(open) => open.ask(|reply| Command::Run(Box::new(request), reply)).await,
+            None => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
+        }
+    }
+
+    fn note_generation(&self) {
+        if self.noted.load(Ordering::Relaxed) == 0 {
+            self.noted.store(self.database.generation(), Ordering::SeqCst);
+        }
+    }
+
+    /// Begins the procedure of the transaction, with the savepoints that were set before.
+    pub(super) async fn begin_at(&mut self, route: Route) -> Result<(), SqlError> {
+        self.note_generation();
+        let mut open = Open::begin(self.database.database(), route)?;
+        for name in &self.savepoints {
+            open.ask(|reply| Command::Savepoint(name.clone(), reply)).await?;
+        }
+        self.open = Some(open);
+        if self.kind == Kind::None {
+            self.kind = Kind::Implicit;
+        }
+        Ok(())
+    }
+
+    /// The way to the home of a transaction whose first statement is this one.
+    fn route(&self, plan: &Plan, env: &Env) -> Result<Route, SqlError> {
+        Ok(match route_of(plan, env)? {
+            Some(route) => route,
+            None => self.any_worker(),
+        })
+    }
+
+    /// The home of a statement that no key leads to.
+    pub(super) fn any_worker(&self) -> Route {
+        let workers = self.database.database().workers().max(1);
+        Route::worker(WorkerId((self.process_id.unsigned_abs() as usize % workers) as u16))
+    }
+
+    /// Ends an implicit transaction.
+    pub(super) async fn end_implicit(&mut self, commits: bool) -> Result<(), SqlError> {
+        match self.kind {
+            Kind::Explicit | Kind::Failed => Ok(()),
+            Kind::None | Kind::Implicit => self.end(commits).await,
+        }
+    }
+
+    /// Ends the transaction, whatever it is.
+    pub(super) async fn end(&mut self, commits: bool) -> Result<(), SqlError> {
+        let open = self.open.take();
+        let done = match (open, commits) {
+            (None, _) => Ok(()),
+            (Some(open), true) => open.commit().await,
+            (Some(open), false) => {
+                open.roll_back().await;
+                Ok(())
+            }
+        };
+        if !commits || done.is_err() {
+            if let Some(before) = self.settings_before.take() {
+                self.settings.restore(&before);
+                self.settings_changed();
+            }
+            self.undo_definitions().await;
+        }
+        self.portals.clear();
+        self.ended();
+        done
+    }
+
+    /// Undoes the definitions that a transaction has made which is rolled back.
+    async fn undo_definitions(&mut self) {
+        let undos = std::mem::take(&mut self.undos);
+        if undos.is_empty() {
+            return;
+        }
+        let database = Arc::clone(&self.database);
+        // What cannot be undone stays: it is a table that nothing refers to.
+        let _ = blocking(move || Change { db: &database, text: "" }.undo(undos)).await;
+    }
+
+    /// A statement has failed: undoes an implicit transaction, and leaves an explicit one to its client.
+    pub(super) async fn fail(&mut self) {
+        match self.kind {
+            Kind::None | Kind::Implicit => {
+                let _ = self.end(false).await;
+            }
+            Kind::Explicit | Kind::Failed => {
+                self.kind = Kind::Failed;
+                if self.savepoints.is_empty() {
+                    // Its locks are free at once.
+                    if let Some(open) = self.open.take() {
+                        open.roll_back().await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns true if a statement alone has failed because its tables have changed, and can be planned again.
+    pub(super) fn may_try_again(error: &SqlError, attempt: usize) -> bool {
+        error.detail.as_deref() == Some(TABLE_CHANGED) && attempt < ATTEMPTS
+    }
+}
+
+/// The route that a plan leads to; `None` if no key of it is known before it runs.
+pub(super) fn route_of(plan: &Plan, env: &Env) -> Result<Option<Route>, SqlError> {
+    let refused = |abort: atrapos::Abort| SqlError::of_abort(&abort);
+    if let Work::Insert(insert) = &plan.work {
+        let (Node::Values(rows), Some(key)) = (&insert.source, insert.table.cluster_key()) else {
+            return Ok(None);
+        };
+        let Some(row) = rows.first() else { return Ok(None) };
+        let mut parts: Vec<Stored> = Vec::new();
+        for (column, _) in &key.columns {
+            let value = match &insert.values[*column] {
+                crate::expr::Expr::Column(at) => row.get(*at),
+                other => Some(other),
+            };
+            let Some(value) = value.filter(|value| value.is_row_independent()) else { break };
+            let entry = &insert.table.columns[*column];
+            match value.eval(env, &[]).ok().and_then(|value| crate::schema::to_key_part(&value, entry)) {
+                Some(part) => parts.push(part),
+                None => break,
+            }
+        }
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        return insert.table.handle.at(&parts).map(Some).map_err(refused);
+    }
+    let Some(scan) = plan.leading_scan() else { return Ok(None) };
+    scan_route(scan, env)
+}
+
+fn scan_route(scan: &Scan, env: &Env) -> Result<Option<Route>, SqlError> {
+    let refused = |abort: atrapos::Abort| SqlError::of_abort(&abort);
+    let (table, meta, prefix, index) = match &scan.access {
+        Access::Key(values) => match key_of(&scan.table, values, env)? {
+            Some(key) => return scan.table.handle.at(&key).map(Some).map_err(refused),
+            None => return Ok(None),
+        },
+        Access::Range { index: None, prefix, .. } => (&scan.table, scan.table.cluster_key(), prefix, None),
+        Access::Range { index: Some(at), prefix, .. } => {
+            let index = &scan.table.indexes[*at];
+            (&scan.table, Some(&index.meta), prefix, index.handle.as_ref())
+        }
+        Access::Full | Access::Keys(_) => return Ok(None),
+    };
+    let Some(meta) = meta else { return Ok(None) };
+    let mut parts: Vec<Stored> = Vec::new();
+    for (value, (column, _)) in prefix.iter().zip(&meta.columns) {
+        match crate::schema::to_key_part(&value.eval(env, &[])?, &table.columns[*column]) {
+            Some(part) => parts.push(part),
+            None => return Ok(None),
+        }
+    }
+    let route = match index {
+        Some(index) => index.at(&parts),
+        None => table.handle.at(&parts),
+    };
+    route.map(Some).map_err(refused)
+}
+
+/// Hands rows to a sink, in pieces between which it may wait.
+pub(super) async fn give(messages: &[u8], count: usize, sink: &mut dyn Sink) -> Result<(), SqlError> {
+    if messages.len() <= PIECE {
+        if count > 0 {
+            sink.rows(messages, count);
+        }
+        return Ok(());
+    }
+    let (mut start, mut end, mut rows) = (0, 0, 0);
+    while end < messages.len() {
+        end += message_length(&messages[end..]);
+        rows += 1;
+        if end - start >= PIECE || end >= messages.len() {
+            sink.rows(&messages[start..end], rows);
+            sink.ready().await?;
+            (start, rows) = (end, 0);
+        }
+    }
+    Ok(())
+}
+
+/// The length of the message that bytes begin with.
+pub(super) fn message_length(messages: &[u8]) -> usize {
+    let length = messages
+        .get(1..5)
+        .map_or(0, |length| u32::from_be_bytes([length[0], length[1], length[2], length[3]]));
+    1 + length as usize
+}
+
+/// Runs something that blocks on a thread of its own.
+pub(super) async fn blocking<R: Send + 'static>(
+    work: impl FnOnce() -> Result<R, SqlError> + Send + 'static,
+) -> Result<R, SqlError> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let failed = || {
+        SqlError::new(
+            SqlState::OUT_OF_MEMORY,
+            "a thread for the statement could not be started or has panicked",
+        )
+    };
+    let spawned = std::thread::Builder::new().name("sql-statement".to_owned()).spawn(move || {
+        let _ = sender.send(work());
+    });
+    spawned.map_err(|_| failed())?;
+    receiver.await.unwrap_or_else(|_| Err(failed()))
+}

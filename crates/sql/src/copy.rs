@@ -1,0 +1,264 @@
+//! COPY: the lines of its text and CSV formats, in and out.
+//!
+//! Owns: the options of a COPY, and how lines become rows and rows lines. Never: speaks the protocol; a sink does.
+
+mod csv;
+mod text;
+
+use std::sync::Arc;
+
+use atrapos::Tx;
+use sqlparser::ast;
+
+use crate::bind::{Binder, ident};
+use crate::cast::narrow;
+use crate::error::{SqlError, SqlState};
+use crate::exec::{Fail, explain_write};
+use crate::expr::{Env, Expr};
+use crate::format::parse;
+use crate::schema::TableEntry;
+use crate::sequences::Sequences;
+use crate::value::Value;
+
+pub(crate) use csv::CsvLines;
+pub(crate) use text::TextLines;
+
+/// The form of the lines of a COPY.
+#[derive(Clone, Debug)]
+pub(crate) struct Form {
+    pub(crate) is_csv: bool,
+    pub(crate) delimiter: u8,
+    pub(crate) null: String,
+    pub(crate) header: bool,
+    pub(crate) quote: u8,
+    pub(crate) escape: u8,
+}
+
+/// A field of a line: `None` for NULL.
+pub(crate) type Fields = Vec<Option<String>>;
+
+impl Form {
+    /// The form that options ask for.
+    pub(crate) fn of(
+        options: &[ast::CopyOption],
+        legacy: &[ast::CopyLegacyOption],
+    ) -> Result<Form, SqlError> {
+        let mut form = Form {
+            is_csv: false,
+            delimiter: b'\t',
+            null: "\\N".to_owned(),
+            header: false,
+            quote: b'"',
+            escape: b'"',
+        };
+        let is_csv = options
+            .iter()
+            .any(|option| matches!(option, ast::CopyOption::Format(name) if ident(name) == "csv"))
+            || legacy.iter().any(|option| matches!(option, ast::CopyLegacyOption::Csv(_)));
+        if is_csv {
+            (form.is_csv, form.delimiter, form.null) = (true, b',', String::new());
+        }
+        for option in options {
+            match option {
+                ast::CopyOption::Format(name) => match &*ident(name) {
+                    "text" | "csv" => {}
+                    other => return Err(SqlError::unsupported(format!("COPY in the format {other}"))),
+                },
+                // Rows are visible to those that may see them in any case.
+                ast::CopyOption::Freeze(_) => {}
+                ast::CopyOption::Delimiter(c) => form.delimiter = single(*c)?,
+                ast::CopyOption::Null(text) => form.null.clone_from(text),
+                ast::CopyOption::Header(is_on) => form.header = *is_on,
+                ast::CopyOption::Quote(c) => form.quote = single(*c)?,
+                ast::CopyOption::Escape(c) => form.escape = single(*c)?,
+                ast::CopyOption::Encoding(name)
+                    if name.eq_ignore_ascii_case("utf8") || name.eq_ignore_ascii_case("utf-8") => {}
+                other => return Err(SqlError::unsupported(format!("the COPY option {other}"))),
+            }
+        }
+        for option in legacy {
+            match option {
+                ast::CopyLegacyOption::Delimiter(c) => form.delimiter = single(*c)?,
+                ast::CopyLegacyOption::Null(text) => form.null.clone_from(text),
+                ast::CopyLegacyOption::Header => form.header = true,
+                ast::CopyLegacyOption::Csv(options) => {
+                    for option in options {
+                        match option {
+                            ast::CopyLegacyCsvOption::Header => form.header = true,
+                            ast::CopyLegacyCsvOption::Quote(c) => form.quote = single(*c)?,
+                            ast::CopyLegacyCsvOption::Escape(c) => form.escape = single(*c)?,
+                            other => return Err(SqlError::unsupported(format!("the COPY option {other}"))),
+                        }
+                    }
+                }
+                other => return Err(SqlError::unsupported(format!("the COPY option {other}"))),
+            }
+        }
+        Ok(form)
+    }
+
+    /// Appends the line of a row of texts.
+    pub(crate) fn push_line(&self, fields: &[Option<String>], out: &mut Vec<u8>) {
+        for (at, field) in fields.iter().enumerate() {
+            if at > 0 {
+                out.push(self.delimiter);
+            }
+            match field {
+                None => out.extend_from_slice(self.null.as_bytes()),
+                Some(field) if self.is_csv => csv::push_field(self, field, out),
+                Some(field) => text::push_field(self, field, out),
+            }
+        }
+        out.push(b'\n');
+    }
+}
+
+fn single(c: char) -> Result<u8, SqlError> {
+    u8::try_from(c).ok().filter(u8::is_ascii).ok_or_else(|| {
+        SqlError::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            "COPY delimiter, quote and escape must be a single one-byte character",
+        )
+    })
+}
+
+/// Lines as they come, in pieces that end anywhere.
+pub(crate) enum Lines {
+    Text(TextLines),
+    Csv(CsvLines),
+}
+
+impl Lines {
+    pub(crate) fn new(form: &Form) -> Lines {
+        if form.is_csv {
+            Lines::Csv(CsvLines::new(form.clone()))
+        } else {
+            Lines::Text(TextLines::new(form.clone()))
+        }
+    }
+
+    /// Takes a piece of data, and adds the rows that are complete.
+    pub(crate) fn push(&mut self, data: &[u8], rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+        match self {
+            Lines::Text(lines) => lines.push(data, rows),
+            Lines::Csv(lines) => lines.push(data, rows),
+        }
+    }
+
+    /// The data has ended: adds a last row that no end of a line follows.
+    pub(crate) fn finish(&mut self, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+        match self {
+            Lines::Text(lines) => lines.finish(rows),
+            Lines::Csv(lines) => lines.finish(rows),
+        }
+    }
+}
+
+/// What rows of a COPY go into: a table, its columns, and the defaults of the others.
+#[derive(Clone)]
+pub(crate) struct CopyTarget {
+    pub(crate) table: Arc<TableEntry>,
+    pub(crate) columns: Vec<usize>,
+    pub(crate) defaults: Vec<Expr>,
+    pub(crate) checks: Vec<(String, Expr)>,
+}
+
+impl Binder<'_> {
+    /// Binds the target of a COPY FROM.
+    pub(crate) fn copy_target(
+        &mut self,
+        name: &ast::ObjectName,
+        columns: &[ast::Ident],
+    ) -> Result<CopyTarget, SqlError> {
+        let table = self.table(name)?;
+        let mut places = Vec::new();
+        for column in columns {
+            let name = ident(column);
+            places.push(table.column(&name).ok_or_else(|| table.no_column(&name))?);
+        }
+        if columns.is_empty() {
+            places = (0..table.columns.len()).collect();
+        }
+        let mut defaults = Vec::new();
+        for column in 0..table.columns.len() {
+            defaults.push(if places.contains(&column) {
+                Expr::Const(Value::Null)
+            } else {
+                self.default_of(&table, column)?
+            });
+        }
+        let checks = self.table_checks(&table)?;
+        Ok(CopyTarget { table, columns: places, defaults, checks })
+    }
+}
+
+/// Rows of a COPY FROM that are inserted at once.
+pub(crate) struct CopyBatch {
+    pub(crate) target: Arc<CopyTarget>,
+    pub(crate) env: Env,
+    pub(crate) sequences: Arc<Sequences>,
+    pub(crate) rows: Vec<Fields>,
+    /// The number of the first of them, for messages.
+    pub(crate) first: u64,
+}
+
+impl CopyBatch {
+    pub(crate) async fn run(&self, tx: &mut Tx<'_>) -> Result<(), Fail> {
+        let table = &self.target.table;
+        for (at, fields) in self.rows.iter().enumerate() {
+            let line = self.first + at as u64;
+            let in_line = |error: SqlError| {
+                let context = format!("COPY {}, line {line}", table.name);
+                if error.detail.is_none() { error.detail(context) } else { error }
+            };
+            let row = self.row(tx, fields).await.map_err(|fail| match fail {
+                Fail::Sql(error) => Fail::Sql(in_line(error)),
+                other => other,
+            })?;
+            crate::exec::check_row(table, &self.target.checks, &self.env, &row).map_err(in_line)?;
+            let columns = crate::exec::named(table, &row);
+            let done = if table.cluster_key().is_none() {
+                tx.append(&table.handle, &columns).await.map(drop)
+            } else {
+                tx.insert_row(&table.handle, &columns).await
+            };
+            done.map_err(|abort| explain_write(table, &row, abort))?;
+        }
+        Ok(())
+    }
+
+    async fn row(&self, tx: &mut Tx<'_>, fields: &Fields) -> Result<Vec<Value>, Fail> {
+        let (target, table) = (&self.target, &self.target.table);
+        if fields.len() != target.columns.len() {
+            let message = match target.columns.get(fields.len()) {
+                Some(missing) => format!("missing data for column \"{}\"", table.columns[*missing].name),
+                None => "extra data after last expected column".to_owned(),
+            };
+            return Err(SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message).into());
+        }
+        let mut row = vec![Value::Null; table.columns.len()];
+        for (at, default) in target.defaults.iter().enumerate() {
+            if let Expr::Const(value) = default {
+                row[at] = value.clone();
+                continue;
+            }
+            row[at] = loop {
+                match default.eval(&self.env, &[]) {
+                    Ok(value) => break value,
+                    Err(error) if error.code == crate::functions::NEEDS_BLOCK => {
+                        let sequence = Arc::clone(self.env.schema.sequence(&error.message)?);
+                        tx.wait_for(self.sequences.reserve(&sequence)).await?;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            };
+        }
+        for (column, field) in target.columns.iter().zip(fields) {
+            let Some(field) = field else { continue };
+            let entry = &table.columns[*column];
+            let value = parse(field, entry.ty).map_err(|error| error.column(&entry.name))?;
+            row[*column] = narrow(value, entry.ty, entry.modifier, false)?;
+        }
+        Ok(row)
+    }
+}

@@ -1,0 +1,167 @@
+//! The CSV format of COPY: fields in quotes may hold anything.
+
+use super::text::{MAX_LINE, checked};
+use super::{Fields, Form};
+use crate::error::{SqlError, SqlState};
+
+/// Lines of CSV, as they come in pieces.
+pub(crate) struct CsvLines {
+    form: Form,
+    fields: Fields,
+    field: Vec<u8>,
+    is_quoted: bool,
+    was_quoted: bool,
+    /// Set behind a byte that may be an escape or the end of a quoted field.
+    is_pending: bool,
+    skips_header: bool,
+    is_ended: bool,
+}
+
+impl CsvLines {
+    pub(super) fn new(form: Form) -> CsvLines {
+        let skips_header = form.header;
+        CsvLines {
+            form,
+            fields: Vec::new(),
+            field: Vec::new(),
+            is_quoted: false,
+            was_quoted: false,
+            is_pending: false,
+            skips_header,
+            is_ended: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, data: &[u8], rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+        for byte in data {
+            self.byte(*byte, rows)?;
+        }
+        Ok(())
+    }
+
+    fn byte(&mut self, byte: u8, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+        if self.field.len() > MAX_LINE {
+            return Err(SqlError::new(
+                SqlState::PROGRAM_LIMIT_EXCEEDED,
+                "a field of a COPY is longer than 64 MB",
+            ));
+        }
+        if self.is_pending {
+            self.is_pending = false;
+            if byte == self.form.quote || byte == self.form.escape {
+                self.field.push(byte);
+                return Ok(());
+            }
+            if self.form.escape == self.form.quote {
+                self.is_quoted = false;
+            } else {
+                self.field.push(self.form.escape);
+            }
+        }
+        if self.is_quoted {
+            if byte == self.form.escape {
+                self.is_pending = true;
+            } else if byte == self.form.quote {
+                self.is_quoted = false;
+            } else {
+                self.field.push(byte);
+            }
+            return Ok(());
+        }
+        match byte {
+            b'\n' => self.line(rows),
+            byte if byte == self.form.delimiter => self.end_field(),
+            byte if byte == self.form.quote => {
+                (self.is_quoted, self.was_quoted) = (true, true);
+                Ok(())
+            }
+            byte => {
+                self.field.push(byte);
+                Ok(())
+            }
+        }
+    }
+
+    fn end_field(&mut self) -> Result<(), SqlError> {
+        let field = checked(std::mem::take(&mut self.field))?;
+        let is_null = !std::mem::take(&mut self.was_quoted) && field == self.form.null;
+        self.fields.push((!is_null).then_some(field));
+        Ok(())
+    }
+
+    fn line(&mut self, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+        if self.field.last() == Some(&b'\r') && !self.was_quoted {
+            self.field.pop();
+        }
+        if self.fields.is_empty() && self.field == b"\\." && !self.was_quoted {
+            self.is_ended = true;
+        }
+        self.end_field()?;
+        let fields = std::mem::take(&mut self.fields);
+        if !std::mem::take(&mut self.skips_header) && !self.is_ended {
+            rows.push(fields);
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+        if self.is_pending {
+            (self.is_pending, self.is_quoted) = (false, false);
+        }
+        if self.is_quoted {
+            return Err(SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field"));
+        }
+        if self.fields.is_empty() && self.field.is_empty() && !self.was_quoted {
+            return Ok(());
+        }
+        self.line(rows)
+    }
+}
+
+pub(super) fn push_field(form: &Form, field: &str, out: &mut Vec<u8>) {
+    let is_special = |byte: u8| byte == form.delimiter || byte == form.quote || matches!(byte, b'\n' | b'\r');
+    if !field.bytes().any(is_special) && field != form.null && field != "\\." {
+        out.extend_from_slice(field.as_bytes());
+        return;
+    }
+    out.push(form.quote);
+    for byte in field.bytes() {
+        if byte == form.quote || byte == form.escape {
+            out.push(form.escape);
+        }
+        out.push(byte);
+    }
+    out.push(form.quote);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Lines;
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_in_pieces() {
+        let form = Form {
+            is_csv: true,
+            delimiter: b',',
+            null: String::new(),
+            header: false,
+            quote: b'"',
+            escape: b'"',
+        };
+        let rows = vec![
+            vec![Some("a,b".to_owned()), None, Some(String::new())],
+            vec![Some("say \"hi\"\r\nthere".to_owned()), Some("x".to_owned()), Some("\\.".to_owned())],
+        ];
+        let mut out = Vec::new();
+        rows.iter().for_each(|row| form.push_line(row, &mut out));
+        for size in 1..out.len() {
+            let (mut lines, mut read) = (Lines::new(&form), Vec::new());
+            for piece in out.chunks(size) {
+                lines.push(piece, &mut read).unwrap();
+            }
+            lines.finish(&mut read).unwrap();
+            assert_eq!(read, rows, "pieces of {size}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A database that statements are run on: one per process.
+//!
+//! Owns: the engine's database, the snapshot of its tables that statements are planned with, and the wait of a statement that
+//! replaces a table for the transactions that began before. Never: knows a client's protocol.
+//!
+//! # Replacing a table
+//!
+//! A statement that copies a table into a new one (`ALTER TABLE .. ADD PRIMARY KEY`) has to be alone with it. It marks the table as
+//! closed and counts the *generation* up. A transaction notes the generation when it begins and zero when it has ended; one that
+//! finds the table closed after that does not use it. So when all transactions have noted the new generation or zero, none uses
+//! the table, until a snapshot without it is published.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use atrapos::Database;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::connection::{ConnectOptions, Connection};
+use crate::error::{SqlError, SqlState};
+use crate::kept::Kept;
+use crate::load;
+use crate::schema::{Schema, TableEntry};
+use crate::sequences::Sequences;
+
+/// The time that a statement waits for the transactions that use a table.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Settings of a [`SqlDatabase`].
+#[derive(Clone, Debug)]
+pub struct SqlOptions {
+    /// The name of the database, as clients connect to it.
+    pub name: String,
+    /// The most bytes that the rows of one answer may have while they wait to be sent.
+    pub max_answer_bytes: usize,
+}
+
+impl Default for SqlOptions {
+    fn default() -> SqlOptions {
+        SqlOptions { name: "postgres".to_owned(), max_answer_bytes: 256 << 20 }
+    }
+}
+
+/// A database that statements are run on.
+#[derive(Debug)]
+pub struct SqlDatabase {
+    database: Arc<Database>,
+    options: SqlOptions,
+    kept: Kept,
+    schema: RwLock<Arc<Schema>>,
+    sequences: Arc<Sequences>,
+    /// Held by the one statement that changes the schema.
+    changing: Mutex<()>,
+    generation: AtomicU64,
+    /// For each connection the generation that its transaction has noted.
+    noted: Mutex<Vec<Weak<AtomicU64>>>,
+    changed: Notify,
+}
+
+impl SqlDatabase {
+    /// Puts SQL before an open database. Blocks while it reads its own tables: call it from a thread that may.
+    ///
+    /// # Errors
+    /// When the tables in which it keeps what the engine does not know of cannot be read or made.
+    pub fn open(database: Database, options: SqlOptions) -> Result<Arc<SqlDatabase>, SqlError> {
+        let database = Arc::new(database);
+        let kept = Kept::open(&database)?;
+        let schema = load::schema(&database, kept.rows(&database)?)?;
+        let sequences = Arc::new(Sequences::new(Arc::clone(&database), kept.clone()));
+        Ok(Arc::new(SqlDatabase {
+            database,
+            options,
+            kept,
+            schema: RwLock::new(Arc::new(schema)),
+            sequences,
+            changing: Mutex::new(()),
+            generation: AtomicU64::new(1),
+            noted: Mutex::new(Vec::new()),
+            changed: Notify::new(),
+        }))
+    }
+
+    /// Makes a connection for a client.
+    ///
+    /// # Errors
+    /// When a setting that the client asks for does not exist, or cannot have the value.
+    pub fn connect(self: &Arc<SqlDatabase>, options: ConnectOptions) -> Result<Connection, SqlError> {
+        Connection::new(Arc::clone(self), options)
+    }
+
+    /// The engine's database.
+    #[must_use]
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn options(&self) -> &SqlOptions {
+        &self.options
+    }
+
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    pub(crate) fn sequences(&self) -> &Arc<Sequences> {
+        &self.sequences
+    }
+
+    /// The tables as they are now.
+    pub(crate) fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.schema.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Excludes other statements that change the schema.
+    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads all definitions again and publishes them.
+    pub(crate) fn reload(&self) -> Result<(), SqlError> {
+        let mut schema = load::schema(&self.database, self.kept.rows(&self.database)?)?;
+        let mut published = self.schema.write().unwrap_or_else(PoisonError::into_inner);
+        schema.version = published.version + 1;
+        // Sequences go on where they are: what is kept of them is ahead of what was given out.
+        for (name, sequence) in &published.sequences {
+            if let Some(again) = schema.sequences.get_mut(name) {
+                *again = Arc::clone(sequence);
+            }
+        }
+        *published = Arc::new(schema);
+        drop(published);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    /// A place in which a connection notes the generation of its transaction.
+    pub(crate) fn note_place(&self) -> Arc<AtomicU64> {
+        let place = Arc::new(AtomicU64::new(0));
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.retain(|place| place.strong_count() > 0);
+        noted.push(Arc::downgrade(&place));
+        place
+    }
+
+    /// The generation that transactions note when they begin.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// A future of the next change of the schema, or of a table that is opened again.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    /// Closes a table and waits until no transaction uses it.
+    pub(crate) fn close(&self, table: &TableEntry) -> Result<(), SqlError> {
+        table.is_closed.store(true, Ordering::SeqCst);
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_before = |place: Arc<AtomicU64>| (1..generation).contains(&place.load(Ordering::SeqCst));
+            let in_use = noted.iter().filter_map(Weak::upgrade).any(is_before);
+            drop(noted);
+            if !in_use {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                self.reopen(table);
+                return Err(SqlError::new(
+                    SqlState::LOCK_NOT_AVAILABLE,
+                    format!(
+                        "transactions that began before have not ended, so table \"{}\" cannot be replaced",
+                        table.name
+                    ),
+                )
+                .hint("End them, and run the statement again."));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Opens a table that was closed.
+    pub(crate) fn reopen(&self, table: &TableEntry) {
+        table.is_closed.store(false, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+}

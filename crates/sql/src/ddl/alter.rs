@@ -1,0 +1,299 @@
+//! ALTER TABLE: keys and columns that are added.
+//!
+//! A primary key clusters rows, so a table that gets one is made anew: it is closed, its rows are loaded in bulk into a new table of
+//! the engine, in the order of their keys and evenly over the workers, and the name leads to that one from then on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use atrapos::catalog::{ColumnDef, KeyCodec, Value as Stored};
+use atrapos::{Abort, LoadError, LoadProgress};
+use sqlparser::ast;
+
+use super::draft::Draft;
+use super::{Change, Done, refused};
+use crate::bind::object_name;
+use crate::error::{SqlError, SqlState};
+use crate::schema::{Schema, TableEntry, TableMeta};
+use crate::types::SqlType;
+
+impl Change<'_> {
+    pub(super) fn alter_table(&self, alter: &ast::AlterTable) -> Result<Done, SqlError> {
+        let (_, name) = object_name(&alter.name)?;
+        let schema = self.db.schema();
+        if !schema.tables.contains_key(&name) && alter.if_exists {
+            let why = format!("relation \"{name}\" does not exist, skipping");
+            return Ok(Done::skipped("ALTER TABLE", why, SqlState::SUCCESSFUL_COMPLETION));
+        }
+        for operation in &alter.operations {
+            let schema = self.db.schema();
+            let table = Arc::clone(schema.table(&name)?);
+            match operation {
+                ast::AlterTableOperation::AddConstraint { constraint, not_valid: false } => {
+                    self.add_constraint(&schema, &table, constraint)?;
+                }
+                ast::AlterTableOperation::AddColumn {
+                    if_not_exists,
+                    column_def,
+                    column_position: None,
+                    ..
+                } => {
+                    self.add_column(&schema, &table, column_def, *if_not_exists)?;
+                }
+                other => {
+                    let words: String =
+                        other.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+                    return Err(SqlError::unsupported(format!("ALTER TABLE {words}")));
+                }
+            }
+        }
+        Ok(Done { tag: "ALTER TABLE", notices: Vec::new(), undo: None })
+    }
+
+    fn draft(&self, table: &TableEntry) -> Draft {
+        Draft {
+            name: table.name.clone(),
+            columns: table.meta.columns.clone(),
+            indexes: table.meta.indexes.clone(),
+            checks: table.meta.checks.clone(),
+            foreign_keys: table.meta.foreign_keys.clone(),
+            names: Vec::new(),
+            sequences: Vec::new(),
+        }
+    }
+
+    fn add_constraint(
+        &self,
+        schema: &Schema,
+        table: &Arc<TableEntry>,
+        constraint: &ast::TableConstraint,
+    ) -> Result<(), SqlError> {
+        let mut draft = self.draft(table);
+        match constraint {
+            ast::TableConstraint::PrimaryKey(_) => {
+                self.add_constraint_to(&mut draft, schema, constraint)?;
+                self.rebuild(table, draft)
+            }
+            ast::TableConstraint::Unique(_) => {
+                self.add_constraint_to(&mut draft, schema, constraint)?;
+                match draft.indexes.pop() {
+                    Some(index) => self.add_index(table, index),
+                    None => Ok(()),
+                }
+            }
+            other => {
+                let words: String =
+                    other.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+                Err(SqlError::unsupported(format!("ALTER TABLE ADD {words}"))
+                    .hint("Name the constraint when the table is created."))
+            }
+        }
+    }
+
+    /// Makes a table anew with a primary key.
+    fn rebuild(&self, table: &Arc<TableEntry>, mut draft: Draft) -> Result<(), SqlError> {
+        if table.cluster_key().is_some() {
+            return Err(SqlError::new(
+                SqlState::INVALID_TABLE_DEFINITION,
+                format!("multiple primary keys for table \"{}\" are not allowed", table.name),
+            ));
+        }
+        // The names of the old table and its indexes are in use until it is gone.
+        let engine = format!("{}~{}", table.name, self.db.database().definitions().trees.len());
+        for index in &mut draft.indexes {
+            if let Some(name) = &mut index.engine {
+                *name = format!("{name}~{engine}");
+            }
+        }
+        let (mut new, meta) = self.definition(&draft, engine.clone())?;
+        self.db.close(table)?;
+        let done = (|| {
+            let rows = self.rows_of(table, &meta)?;
+            new.table.splits = splits(&rows, self.db.database().workers());
+            self.db.database().create_table(new).map_err(|error| refused(&error))?;
+            if let Err(error) = self.fill(&engine, table, &meta, rows) {
+                self.db.database().drop_table(&engine).map_err(|error| refused(&error))?;
+                return Err(error);
+            }
+            self.keep_table(&table.name, &meta)?;
+            self.db.reload()
+        })();
+        if let Err(error) = done {
+            self.db.reopen(table);
+            return Err(error);
+        }
+        self.db.database().drop_table(&table.meta.engine).map_err(|error| refused(&error))
+    }
+
+    /// All rows of a table that nobody uses, by their keys.
+    fn rows_of(&self, table: &TableEntry, meta: &TableMeta) -> Result<Rows, SqlError> {
+        let handle = table.handle.clone();
+        let route = handle.at(&[]).map_err(|abort| SqlError::of_abort(&abort))?;
+        let rows = self.db.database().run(route, async move |tx| {
+            let all = handle.prefix(&[])?;
+            let rows = tx.scan(&handle, all, usize::MAX).await?;
+            rows.iter().map(|row| row.values(&handle)).collect::<Result<Vec<_>, Abort>>()
+        });
+        let rows = rows.map_err(|abort| SqlError::of_abort(&abort))?;
+        let Some(key) = meta.indexes.iter().find(|index| index.primary) else { return Ok(Rows::new()) };
+        let mut sorted = Rows::new();
+        let fields: Vec<ColumnDef> = table.handle.columns().to_vec();
+        for row in rows {
+            let parts: Vec<Stored> = key.columns.iter().map(|(column, _)| row[*column].clone()).collect();
+            if let Some(at) = parts.iter().position(Stored::is_null) {
+                let column = &fields[key.columns[at].0].name;
+                return Err(SqlError::new(
+                    SqlState::NOT_NULL_VIOLATION,
+                    format!("column \"{column}\" of relation \"{}\" contains null values", table.name),
+                )
+                .table(&table.name)
+                .column(column));
+            }
+            let codec = codec(&fields, &key.columns);
+            let bytes = codec.encode(&parts).map_err(|error| {
+                SqlError::new(SqlState::INTERNAL_ERROR, format!("a row cannot be made a key: {error}"))
+            })?;
+            if sorted.insert(bytes.to_vec(), row).is_some() {
+                return Err(SqlError::new(
+                    SqlState::UNIQUE_VIOLATION,
+                    format!("could not create unique index \"{}\"", key.name),
+                )
+                .detail("A key is duplicated.")
+                .table(&table.name)
+                .constraint(&key.name));
+            }
+        }
+        Ok(sorted)
+    }
+
+    /// Loads rows into a new table.
+    fn fill(&self, engine: &str, table: &TableEntry, meta: &TableMeta, rows: Rows) -> Result<(), SqlError> {
+        let handle = self.db.database().table_named(engine);
+        let handle = handle.map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?;
+        let names: Arc<[String]> = meta.columns.iter().map(|column| column.name.clone()).collect();
+        let key: Vec<usize> = meta
+            .indexes
+            .iter()
+            .find(|index| index.primary)
+            .map_or_else(Vec::new, |key| key.columns.iter().map(|(column, _)| *column).collect());
+        let rows: Arc<Vec<Vec<Stored>>> = Arc::new(rows.into_values().collect());
+        let loaded = self.db.database().load(&LoadProgress::default(), move |loader| {
+            for row in rows.iter() {
+                let parts: Vec<Stored> = key.iter().map(|column| row[*column].clone()).collect();
+                if loader.owns_row(&handle, &parts)? {
+                    let columns: Vec<(&str, Stored)> =
+                        names.iter().map(String::as_str).zip(row.iter().cloned()).collect();
+                    loader.add_row(&handle, &columns)?;
+                }
+            }
+            Ok(())
+        });
+        loaded.map(drop).map_err(|error| match error {
+            LoadError::Duplicate { .. } => {
+                SqlError::new(SqlState::UNIQUE_VIOLATION, error.to_string()).table(&table.name)
+            }
+            error => SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()).table(&table.name),
+        })
+    }
+
+    fn add_column(
+        &self,
+        schema: &Schema,
+        table: &Arc<TableEntry>,
+        column: &ast::ColumnDef,
+        if_not_exists: bool,
+    ) -> Result<(), SqlError> {
+        let name = crate::bind::ident(&column.name);
+        if table.column(&name).is_some() {
+            if if_not_exists {
+                return Ok(());
+            }
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_COLUMN,
+                format!("column \"{name}\" of relation \"{}\" already exists", table.name),
+            ));
+        }
+        let mut draft = self.draft(table);
+        let before = draft.indexes.len();
+        self.add_column_to(&mut draft, schema, column)?;
+        if draft.indexes.len() > before
+            || !draft.sequences.is_empty()
+            || draft.checks.len() > table.meta.checks.len()
+        {
+            return Err(SqlError::unsupported("ALTER TABLE ADD COLUMN with a key, a sequence or a check"));
+        }
+        self.check_expressions(&draft)?;
+        let Some(added) = draft.columns.last() else { return Ok(()) };
+        let ty = SqlType::from_oid(added.ty).unwrap_or(SqlType::Text);
+        let modifier = crate::types::Modifier::from_code(ty, added.modifier.into());
+        let default = self.constant_default(added.default.as_deref(), ty, modifier)?;
+        if added.not_null && default.is_none() {
+            return Err(SqlError::new(
+                SqlState::NOT_NULL_VIOLATION,
+                format!("column \"{name}\" of relation \"{}\" contains null values", table.name),
+            )
+            .hint("Give the column a default."));
+        }
+        let stored = crate::schema::stored_type(ty, modifier)?;
+        let definition = ColumnDef { name, ty: stored, nullable: !added.not_null, default };
+        self.db.database().add_column(&table.meta.engine, definition).map_err(|error| refused(&error))?;
+        let mut meta = table.meta.clone();
+        meta.columns = draft.columns;
+        self.keep_table(&table.name, &meta)?;
+        self.db.reload()
+    }
+
+    /// The value that existing rows get of a default.
+    fn constant_default(
+        &self,
+        default: Option<&str>,
+        ty: SqlType,
+        modifier: crate::types::Modifier,
+    ) -> Result<Option<Stored>, SqlError> {
+        let Some(default) = default else { return Ok(None) };
+        let schema = self.db.schema();
+        let mut binder = crate::bind::Binder::new(&schema, self.text, &[]);
+        let bound = binder.expression_of(default, &[])?;
+        let crate::expr::Expr::Const(value) = bound.expr else {
+            return Err(SqlError::unsupported("ALTER TABLE ADD COLUMN with a default that is no constant"));
+        };
+        let from = if bound.ty == SqlType::Unknown { SqlType::Text } else { bound.ty };
+        let value = crate::cast::cast(value, from, ty, modifier, false, &schema)?;
+        let column = crate::schema::ColumnEntry {
+            name: String::new(),
+            ty,
+            modifier,
+            not_null: false,
+            default: None,
+            identity: None,
+            stored: crate::schema::stored_type(ty, modifier)?,
+        };
+        Ok(Some(crate::schema::to_stored(&value, &column)))
+    }
+}
+
+/// Rows by their encoded keys.
+type Rows = BTreeMap<Vec<u8>, Vec<Stored>>;
+
+fn codec(columns: &[ColumnDef], key: &[(usize, bool)]) -> KeyCodec {
+    use atrapos::KeyPart;
+    use atrapos::catalog::KeyField;
+    let field = |(column, descending): &(usize, bool)| KeyField {
+        part: KeyPart { ty: columns[*column].ty, descending: *descending, nullable: false },
+    };
+    KeyCodec::new(key.iter().map(field).collect())
+}
+
+/// The keys at which a table is cut so that all workers get as many rows.
+fn splits(rows: &Rows, workers: usize) -> Vec<Vec<u8>> {
+    if rows.len() < workers * 2 {
+        return Vec::new();
+    }
+    let part = rows.len() / workers;
+    rows.keys()
+        .enumerate()
+        .filter(|(at, _)| *at > 0 && at % part == 0)
+        .map(|(_, key)| key.clone())
+        .take(workers - 1)
+        .collect()
+}

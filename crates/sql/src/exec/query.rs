@@ -1,0 +1,357 @@
+//! Nodes that work on rows: filters, joins, groups, orders, set operations.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::{Boxed, Exec, Fail, MAX_ROWS, too_many_rows};
+use crate::aggregate::{AggregateCall, State};
+use crate::catalogs;
+use crate::error::{SqlError, SqlState};
+use crate::expr::{Expr, Row, Subquery};
+use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey};
+use crate::value::Value;
+
+impl Exec<'_, '_> {
+    /// The rows of a node; `limit` says how many of them are enough.
+    pub(super) fn rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
+        Box::pin(async move {
+            match node {
+                Node::Values(rows) => {
+                    let mut evaluated = Vec::with_capacity(rows.len());
+                    for exprs in rows {
+                        self.resolve_in(exprs, &[]).await?;
+                        evaluated.push(self.eval_all(exprs, &[]).await?);
+                    }
+                    Ok(evaluated)
+                }
+                Node::Scan(scan) => self.scan(scan, limit).await,
+                Node::Virtual(table) => Ok(catalogs::rows(*table, &self.env)),
+                Node::Rows(function, arguments) => self.function_rows(*function, arguments, limit).await,
+                Node::Filter(input, condition) => {
+                    let rows = self.rows(input, None).await?;
+                    self.filter(rows, condition).await
+                }
+                Node::Project(input, exprs) => {
+                    let rows = self.rows(input, limit).await?;
+                    self.project(rows, exprs).await
+                }
+                Node::Join { left, right, kind, right_width, keys, on } => {
+                    let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
+                    self.join(left, &right, *kind, *right_width, keys, on.as_ref())
+                }
+                Node::Lookup { left, right, kind, on } => self.lookup(left, right, *kind, on.as_ref()).await,
+                Node::Lateral { left, right, kind, right_width, on } => {
+                    self.lateral(left, right, *kind, *right_width, on.as_ref()).await
+                }
+                Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
+                Node::Sort(input, keys) => {
+                    let rows = self.rows(input, None).await?;
+                    self.sort(rows, keys)
+                }
+                Node::Distinct(input) => {
+                    let mut seen = HashSet::new();
+                    let mut rows = self.rows(input, None).await?;
+                    rows.retain(|row| seen.insert(row.clone()));
+                    Ok(rows)
+                }
+                Node::Limit { input, limit, offset } => {
+                    self.limit(input, limit.as_ref(), offset.as_ref()).await
+                }
+                Node::Append(parts) => {
+                    let mut rows = Vec::new();
+                    for part in parts {
+                        rows.append(&mut self.rows(part, None).await?);
+                    }
+                    Ok(rows)
+                }
+                Node::Combine { left, right, keep } => {
+                    let mut rows = self.rows(left, None).await?;
+                    let others: HashSet<Row> = self.rows(right, None).await?.into_iter().collect();
+                    let mut seen = HashSet::new();
+                    rows.retain(|row| others.contains(row) == *keep && seen.insert(row.clone()));
+                    Ok(rows)
+                }
+            }
+        })
+    }
+
+    async fn resolve_in(&mut self, exprs: &[Expr], row: &[Value]) -> Result<(), Fail> {
+        let subqueries: Vec<Arc<Subquery>> = exprs.iter().flat_map(Expr::subqueries).collect();
+        self.resolve(&subqueries, row).await
+    }
+
+    pub(super) async fn filter(&mut self, rows: Vec<Row>, condition: &Expr) -> Result<Vec<Row>, Fail> {
+        let subqueries = condition.subqueries();
+        let mut kept = Vec::new();
+        for row in rows {
+            self.tick()?;
+            self.resolve(&subqueries, &row).await?;
+            if condition.holds(&self.env, &row)? {
+                kept.push(row);
+            }
+        }
+        Ok(kept)
+    }
+
+    async fn project(&mut self, rows: Vec<Row>, exprs: &[Expr]) -> Result<Vec<Row>, Fail> {
+        let subqueries: Vec<Arc<Subquery>> = exprs.iter().flat_map(Expr::subqueries).collect();
+        let mut projected = Vec::with_capacity(rows.len());
+        for row in rows {
+            self.tick()?;
+            self.resolve(&subqueries, &row).await?;
+            projected.push(self.eval_all(exprs, &row).await?);
+        }
+        Ok(projected)
+    }
+
+    async fn function_rows(
+        &mut self,
+        function: RowsFunction,
+        arguments: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Vec<Row>, Fail> {
+        self.resolve_in(arguments, &[]).await?;
+        let values = self.eval_all(arguments, &[]).await?;
+        if function == RowsFunction::Unnest {
+            return Ok(match values.into_iter().next() {
+                Some(Value::Array(elements)) => {
+                    elements.iter().map(|element| vec![element.clone()]).collect()
+                }
+                _ => Vec::new(),
+            });
+        }
+        let numbers: Option<Vec<i64>> = values.iter().map(Value::as_int).collect();
+        let Some(numbers) = numbers else { return Ok(Vec::new()) };
+        let (first, last) = (numbers[0], numbers.get(1).copied().unwrap_or(0));
+        let step = numbers.get(2).copied().unwrap_or(1);
+        if step == 0 {
+            return Err(
+                SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into()
+            );
+        }
+        let mut rows = Vec::new();
+        let mut next = Some(first);
+        while let Some(number) =
+            next.filter(|number| if step > 0 { *number <= last } else { *number >= last })
+        {
+            self.tick()?;
+            if limit.is_some_and(|limit| rows.len() >= limit) {
+                break;
+            }
+            if rows.len() >= MAX_ROWS {
+                return Err(too_many_rows().into());
+            }
+            rows.push(vec![Value::Int(number)]);
+            next = number.checked_add(step);
+        }
+        Ok(rows)
+    }
+
+    fn join(
+        &mut self,
+        left: Vec<Row>,
+        right: &[Row],
+        kind: JoinKind,
+        right_width: usize,
+        keys: &[(Expr, Expr)],
+        on: Option<&Expr>,
+    ) -> Result<Vec<Row>, Fail> {
+        let mut table: HashMap<Vec<Value>, Vec<usize>> = HashMap::new();
+        for (at, row) in right.iter().enumerate().filter(|_| !keys.is_empty()) {
+            self.tick()?;
+            let key: Result<Vec<Value>, SqlError> =
+                keys.iter().map(|(_, key)| key.eval(&self.env, row)).collect();
+            table.entry(key?).or_default().push(at);
+        }
+        let all: Vec<usize> = if keys.is_empty() { (0..right.len()).collect() } else { Vec::new() };
+        let nothing = Vec::new();
+        let mut joined = Vec::new();
+        for row in left {
+            let candidates = if keys.is_empty() {
+                &all
+            } else {
+                let key: Result<Vec<Value>, SqlError> =
+                    keys.iter().map(|(key, _)| key.eval(&self.env, &row)).collect();
+                let key = key?;
+                // NULL is equal to nothing in a join.
+                if key.iter().any(Value::is_null) { &nothing } else { table.get(&key).unwrap_or(&nothing) }
+            };
+            let before = joined.len();
+            for at in candidates {
+                self.tick()?;
+                let mut both = row.clone();
+                both.extend(right[*at].iter().cloned());
+                if on.map_or(Ok(true), |on| on.holds(&self.env, &both))? {
+                    joined.push(both);
+                }
+            }
+            if kind == JoinKind::Left && joined.len() == before {
+                let mut alone = row;
+                alone.extend(std::iter::repeat_n(Value::Null, right_width));
+                joined.push(alone);
+            }
+            if joined.len() > MAX_ROWS {
+                return Err(too_many_rows().into());
+            }
+        }
+        Ok(joined)
+    }
+
+    async fn lookup(
+        &mut self,
+        left: &Node,
+        right: &Scan,
+        kind: JoinKind,
+        on: Option<&Expr>,
+    ) -> Result<Vec<Row>, Fail> {
+        let mut joined = Vec::new();
+        for row in self.rows(left, None).await? {
+            self.tick()?;
+            self.env.outer.push(Arc::new(row.clone()));
+            let found = self.scan(right, None).await;
+            self.env.outer.pop();
+            self.join_row(row, found?, kind, right.table.columns.len(), on, &mut joined)?;
+        }
+        Ok(joined)
+    }
+
+    async fn lateral(
+        &mut self,
+        left: &Node,
+        right: &Node,
+        kind: JoinKind,
+        right_width: usize,
+        on: Option<&Expr>,
+    ) -> Result<Vec<Row>, Fail> {
+        let mut joined = Vec::new();
+        for row in self.rows(left, None).await? {
+            self.tick()?;
+            self.env.outer.push(Arc::new(row.clone()));
+            let found = self.rows(right, None).await;
+            self.env.outer.pop();
+            self.join_row(row, found?, kind, right_width, on, &mut joined)?;
+        }
+        Ok(joined)
+    }
+
+    /// Joins one row with those that were found for it.
+    fn join_row(
+        &self,
+        row: Row,
+        found: Vec<Row>,
+        kind: JoinKind,
+        right_width: usize,
+        on: Option<&Expr>,
+        joined: &mut Vec<Row>,
+    ) -> Result<(), Fail> {
+        let before = joined.len();
+        for other in found {
+            let mut both = row.clone();
+            both.extend(other);
+            if on.map_or(Ok(true), |on| on.holds(&self.env, &both))? {
+                joined.push(both);
+            }
+        }
+        if kind == JoinKind::Left && joined.len() == before {
+            let mut alone = row;
+            alone.extend(std::iter::repeat_n(Value::Null, right_width));
+            joined.push(alone);
+        }
+        if joined.len() > MAX_ROWS { Err(too_many_rows().into()) } else { Ok(()) }
+    }
+
+    async fn aggregate(
+        &mut self,
+        input: &Node,
+        groups: &[Expr],
+        calls: &[AggregateCall],
+    ) -> Result<Vec<Row>, Fail> {
+        let subqueries: Vec<Arc<Subquery>> = groups.iter().flat_map(Expr::subqueries).collect();
+        if groups.is_empty()
+            && let Node::Scan(scan) = input
+            && let Some(row) = self.aggregate_scan(scan, calls).await?
+        {
+            return Ok(vec![row]);
+        }
+        let rows = self.rows(input, None).await?;
+        let mut places: HashMap<Row, usize> = HashMap::new();
+        let mut states: Vec<(Row, Vec<State>)> = Vec::new();
+        if groups.is_empty() {
+            places.insert(Vec::new(), 0);
+            states.push((Vec::new(), calls.iter().map(|_| State::new()).collect()));
+        }
+        for row in rows {
+            self.tick()?;
+            self.resolve(&subqueries, &row).await?;
+            for call in calls {
+                self.resolve_in(&call.arguments, &row).await?;
+            }
+            let key: Result<Row, SqlError> = groups.iter().map(|group| group.eval(&self.env, &row)).collect();
+            let key = key?;
+            let at = *places.entry(key).or_insert_with_key(|key| {
+                states.push((key.clone(), calls.iter().map(|_| State::new()).collect()));
+                states.len() - 1
+            });
+            for (state, call) in states[at].1.iter_mut().zip(calls) {
+                state.add(call, &self.env, &row)?;
+            }
+        }
+        let finish = |(mut row, states): (Row, Vec<State>)| {
+            for (state, call) in states.into_iter().zip(calls) {
+                row.push(state.finish(call)?);
+            }
+            Ok(row)
+        };
+        states.into_iter().map(finish).collect::<Result<_, SqlError>>().map_err(Fail::Sql)
+    }
+
+    fn sort(&mut self, rows: Vec<Row>, keys: &[SortKey]) -> Result<Vec<Row>, Fail> {
+        let mut keyed = Vec::with_capacity(rows.len());
+        for row in rows {
+            self.tick()?;
+            let key: Result<Row, SqlError> = keys.iter().map(|key| key.expr.eval(&self.env, &row)).collect();
+            keyed.push((key?, row));
+        }
+        keyed.sort_by(|(one, _), (other, _)| {
+            let orders = keys.iter().zip(one.iter().zip(other)).map(|(key, (one, other))| {
+                match (one.is_null(), other.is_null()) {
+                    (true, true) => std::cmp::Ordering::Equal,
+                    (true, false) if key.nulls_first => std::cmp::Ordering::Less,
+                    (true, false) => std::cmp::Ordering::Greater,
+                    (false, true) if key.nulls_first => std::cmp::Ordering::Greater,
+                    (false, true) => std::cmp::Ordering::Less,
+                    (false, false) if key.descending => other.total_cmp(one),
+                    (false, false) => one.total_cmp(other),
+                }
+            });
+            orders.into_iter().find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        Ok(keyed.into_iter().map(|(_, row)| row).collect())
+    }
+
+    async fn limit(
+        &mut self,
+        input: &Node,
+        limit: Option<&Expr>,
+        offset: Option<&Expr>,
+    ) -> Result<Vec<Row>, Fail> {
+        let count = |exec: &Self, expr: Option<&Expr>, state: SqlState, what: &str| match expr {
+            None => Ok(None),
+            Some(expr) => match expr.eval(&exec.env, &[])? {
+                Value::Int(number) => usize::try_from(number)
+                    .map(Some)
+                    .map_err(|_| SqlError::new(state, format!("{what} must not be negative"))),
+                _ => Ok(None),
+            },
+        };
+        let most = count(self, limit, SqlState::INVALID_ROW_COUNT_IN_LIMIT_CLAUSE, "LIMIT")?;
+        let skipped =
+            count(self, offset, SqlState::INVALID_ROW_COUNT_IN_OFFSET_CLAUSE, "OFFSET")?.unwrap_or(0);
+        if most == Some(0) {
+            return Ok(Vec::new());
+        }
+        let enough = most.map(|most| most.saturating_add(skipped));
+        let rows = self.rows(input, enough).await?;
+        Ok(rows.into_iter().skip(skipped).take(most.unwrap_or(usize::MAX)).collect())
+    }
+}

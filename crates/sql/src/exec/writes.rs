@@ -1,0 +1,308 @@
+//! Changes of rows.
+
+use std::sync::Arc;
+
+use atrapos::catalog::Value as Stored;
+use atrapos::{Abort, AbortReason, DynRow, Revision};
+
+use super::scan::{decode, key_of};
+use super::{Exec, Fail, check_row};
+use crate::error::{SqlError, SqlState};
+use crate::expr::{Env, Expr, Row};
+use crate::plan::{Access, Delete, Insert, OutputColumn, Plan, Update, Work};
+use crate::schema::{TableEntry, to_stored};
+use crate::value::Value;
+
+type Returned = Result<(usize, Option<Vec<Row>>), Fail>;
+
+impl Exec<'_, '_> {
+    pub(super) async fn insert(&mut self, insert: &Insert) -> Returned {
+        let rows = self.rows(&insert.source, None).await?;
+        let (mut count, mut returned) = (0, Vec::new());
+        for source in rows {
+            self.tick()?;
+            let row = self.eval_all(&insert.values, &source).await?;
+            check_row(&insert.table, &insert.checks, &self.env, &row)?;
+            let Some(row) = self.put(insert, row).await? else { continue };
+            count += 1;
+            self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
+        }
+        Ok((count, insert.returning.as_ref().map(|_| returned)))
+    }
+
+    fn return_row(
+        &self,
+        returning: Option<&(Vec<Expr>, Vec<OutputColumn>)>,
+        row: &[Value],
+        returned: &mut Vec<Row>,
+    ) -> Result<(), Fail> {
+        if let Some((exprs, _)) = returning {
+            let row: Result<Row, SqlError> = exprs.iter().map(|expr| expr.eval(&self.env, row)).collect();
+            returned.push(row?);
+        }
+        Ok(())
+    }
+
+    /// Inserts a row, or does what `ON CONFLICT` says; returns the row that is there then, unless nothing was done.
+    async fn put(&mut self, insert: &Insert, row: Row) -> Result<Option<Row>, Fail> {
+        let table = &insert.table;
+        let Some(on_conflict) = &insert.on_conflict else {
+            self.insert_row(table, &row).await?;
+            return Ok(Some(row));
+        };
+        let columns = named(table, &row);
+        let done = self.tx()?.insert_row_if_absent(&table.handle, &columns).await;
+        if done.map_err(|abort| explain(table, &row, abort))? {
+            return Ok(Some(row));
+        }
+        if on_conflict.is_empty() {
+            return Ok(None);
+        }
+        let key: Vec<Expr> = match table.cluster_key() {
+            Some(key) => key.columns.iter().map(|(column, _)| Expr::Const(row[*column].clone())).collect(),
+            None => return Ok(None),
+        };
+        let Some(key) = key_of(table, &key, &self.env)? else { return Ok(None) };
+        let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
+        let decide = move |stored: &DynRow| {
+            let Work::Insert(insert) = &plan.work else { return Ok((Revision::Keep, Ok(None))) };
+            let all: Vec<usize> = (0..insert.table.columns.len()).collect();
+            let mut both = decode(&insert.table, &all, stored)?;
+            both.extend(row);
+            let Some(assignments) = &insert.on_conflict else { return Ok((Revision::Keep, Ok(None))) };
+            Ok(revised(&insert.table, assignments, &insert.checks, &env, both))
+        };
+        let revised = self.tx()?.revise_row(&table.handle, &key, decide).await?;
+        match revised {
+            Some(row) => Ok(row?),
+            None => Err(Abort::because(AbortReason::Deadlock, "the row of the conflict is gone").into()),
+        }
+    }
+
+    /// Inserts a row that has been checked.
+    pub(super) async fn insert_row(&mut self, table: &TableEntry, row: &[Value]) -> Result<(), Fail> {
+        let columns = named(table, row);
+        let tx = self.tx()?;
+        let done = if table.cluster_key().is_none() {
+            tx.append(&table.handle, &columns).await.map(drop)
+        } else {
+            tx.insert_row(&table.handle, &columns).await
+        };
+        done.map_err(|abort| explain(table, row, abort))
+    }
+
+    pub(super) async fn update(&mut self, update: &Update) -> Returned {
+        let table = &update.scan.table;
+        let is_key = |column: usize| {
+            table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == column))
+        };
+        let has_subqueries = update
+            .assignments
+            .iter()
+            .map(|(_, expr)| expr)
+            .chain(&update.scan.filter)
+            .any(|expr| !expr.subqueries().is_empty());
+        if let Access::Key(values) = &update.scan.access
+            && !has_subqueries
+            && !update.assignments.iter().any(|(column, _)| is_key(*column))
+        {
+            let Some(key) = key_of(table, values, &self.env)? else {
+                return Ok((0, update.returning.as_ref().map(|_| Vec::new())));
+            };
+            return self.update_by_key(update, key).await;
+        }
+        let found = self.find(&update.scan, None, true).await?;
+        let (mut count, mut returned) = (0, Vec::new());
+        let subqueries: Vec<_> = update.assignments.iter().flat_map(|(_, expr)| expr.subqueries()).collect();
+        let moves = update.assignments.iter().any(|(column, _)| is_key(*column));
+        let mut moved = Vec::new();
+        for row in found {
+            self.tick()?;
+            self.resolve(&subqueries, &row.row).await?;
+            let exprs: Vec<Expr> = update.assignments.iter().map(|(_, expr)| expr.clone()).collect();
+            let values = self.eval_all(&exprs, &row.row).await?;
+            let mut new = row.row;
+            for ((column, _), value) in update.assignments.iter().zip(&values) {
+                new[*column] = value.clone();
+            }
+            check_row(table, &update.checks, &self.env, &new)?;
+            self.return_row(update.returning.as_ref(), &new, &mut returned)?;
+            count += 1;
+            if moves {
+                let gone = self.tx()?.delete(&table.handle, &row.key[..]).await;
+                gone.map_err(|abort| explain(table, &new, abort))?;
+                moved.push(new);
+                continue;
+            }
+            let stored = stored_assignments(table, &update.assignments, &new);
+            let set = move |_: &DynRow| Ok((Revision::Set(stored), ()));
+            let done = self.tx()?.revise_row(&table.handle, &row.key, set).await;
+            done.map_err(|abort| explain(table, &new, abort))?;
+        }
+        // Rows with new keys come when all old ones are gone: their keys may be those of others.
+        for row in moved {
+            self.insert_row(table, &row).await?;
+        }
+        Ok((count, update.returning.as_ref().map(|_| returned)))
+    }
+
+    /// Updates one row by its key: one action on its owner.
+    async fn update_by_key(&mut self, update: &Update, key: Vec<Stored>) -> Returned {
+        let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
+        let decide = move |stored: &DynRow| decide_update(&plan, &env, stored);
+        let done = self.tx()?.revise_row(&update.scan.table.handle, &key, decide).await;
+        let row = done.map_err(|abort| explain(&update.scan.table, &[], abort))?;
+        let mut returned = Vec::new();
+        let mut count = 0;
+        if let Some(row) = row.transpose()?.flatten() {
+            count = 1;
+            self.return_row(update.returning.as_ref(), &row, &mut returned)?;
+        }
+        Ok((count, update.returning.as_ref().map(|_| returned)))
+    }
+
+    pub(super) async fn delete(&mut self, delete: &Delete) -> Returned {
+        let table = &delete.scan.table;
+        let found = self.find(&delete.scan, None, true).await?;
+        let (count, mut returned) = (found.len(), Vec::new());
+        for row in found {
+            self.tick()?;
+            self.return_row(delete.returning.as_ref(), &row.row, &mut returned)?;
+            let gone = self.tx()?.delete(&table.handle, &row.key[..]).await;
+            gone.map_err(|abort| explain(table, &row.row, abort))?;
+        }
+        Ok((count, delete.returning.as_ref().map(|_| returned)))
+    }
+
+    /// Deletes all rows of a table.
+    pub(super) async fn truncate(&mut self, table: &TableEntry) -> Result<(), Fail> {
+        let all = table.handle.prefix(&[])?;
+        let keys = self
+            .tx()?
+            .fold_rows(&table.handle, all, Vec::new(), |keys: &mut Vec<DynRow>, row| {
+                keys.push(row);
+                std::ops::ControlFlow::Continue(())
+            })
+            .await?;
+        for row in keys {
+            self.tick()?;
+            let key = row.key(&table.handle)?;
+            let gone = self.tx()?.delete(&table.handle, &key[..]).await;
+            gone.map_err(|abort| explain(table, &[], abort))?;
+        }
+        Ok(())
+    }
+}
+
+/// The columns of a row by name, as the engine keeps them.
+pub(crate) fn named<'t>(table: &'t TableEntry, row: &[Value]) -> Vec<(&'t str, Stored)> {
+    let column =
+        |(column, value): (&'t crate::schema::ColumnEntry, &Value)| (&*column.name, to_stored(value, column));
+    table.columns.iter().zip(row).map(column).collect()
+}
+
+fn stored_assignments(
+    table: &TableEntry,
+    assignments: &[(usize, Expr)],
+    row: &[Value],
+) -> Vec<(usize, Stored)> {
+    assignments
+        .iter()
+        .map(|(column, _)| (*column, to_stored(&row[*column], &table.columns[*column])))
+        .collect()
+}
+
+/// What becomes of a row that was found: its revision, and the row that it becomes.
+type Revised = (Revision, Result<Option<Row>, SqlError>);
+
+fn decide_update(plan: &Plan, env: &Env, stored: &DynRow) -> Result<Revised, Abort> {
+    let Work::Update(update) = &plan.work else { return Ok((Revision::Keep, Ok(None))) };
+    let row = decode(&update.scan.table, &update.scan.columns, stored)?;
+    match update.scan.filter.as_ref().map_or(Ok(true), |filter| filter.holds(env, &row)) {
+        Ok(true) => Ok(revised(&update.scan.table, &update.assignments, &update.checks, env, row)),
+        Ok(false) => Ok((Revision::Keep, Ok(None))),
+        Err(error) => Ok((Revision::Keep, Err(error))),
+    }
+}
+
+/// Assigns columns of a row, which may have the columns of another one behind its own.
+fn revised(
+    table: &TableEntry,
+    assignments: &[(usize, Expr)],
+    checks: &[(String, Expr)],
+    env: &Env,
+    mut row: Row,
+) -> Revised {
+    let values: Result<Row, SqlError> = assignments.iter().map(|(_, expr)| expr.eval(env, &row)).collect();
+    let values = match values {
+        Ok(values) => values,
+        Err(error) => return (Revision::Keep, Err(error)),
+    };
+    row.truncate(table.columns.len());
+    for ((column, _), value) in assignments.iter().zip(values) {
+        row[*column] = value;
+    }
+    if let Err(error) = check_row(table, checks, env, &row) {
+        return (Revision::Keep, Err(error));
+    }
+    let stored = stored_assignments(table, assignments, &row);
+    (Revision::Set(stored), Ok(Some(row)))
+}
+
+/// The error of an abort that a change of a row of a table has led to, with the constraint by its name.
+pub(crate) fn explain(table: &TableEntry, row: &[Value], abort: Abort) -> Fail {
+    let quoted = abort.detail().split('\'').nth(1).unwrap_or("").to_owned();
+    match abort.reason() {
+        AbortReason::DuplicateKey => {
+            let index = table.indexes.iter().find(|index| match &index.meta.engine {
+                Some(engine) => *engine == quoted,
+                None => table.meta.engine == quoted,
+            });
+            let name = index.map_or_else(|| quoted.clone(), |index| index.meta.name.clone());
+            let error = SqlError::new(
+                SqlState::UNIQUE_VIOLATION,
+                format!("duplicate key value violates unique constraint \"{name}\""),
+            )
+            .table(&table.name)
+            .constraint(name);
+            let Some(index) = index.filter(|_| !row.is_empty()) else { return Fail::Sql(error) };
+            let parts = index.meta.columns.iter().map(|(column, _)| (&table.columns[*column], &row[*column]));
+            let (names, values): (Vec<&str>, Vec<String>) = parts
+                .map(|(column, value)| (&*column.name, crate::format::text_of(value, column.ty)))
+                .unzip();
+            Fail::Sql(error.detail(format!(
+                "Key ({})=({}) already exists.",
+                names.join(", "),
+                values.join(", ")
+            )))
+        }
+        AbortReason::ForeignKey if abort.detail().contains("still has rows") => Fail::Sql(
+            SqlError::new(
+                SqlState::FOREIGN_KEY_VIOLATION,
+                format!(
+                    "update or delete on table \"{}\" violates foreign key constraint on table \"{quoted}\"",
+                    table.name
+                ),
+            )
+            .table(quoted),
+        ),
+        AbortReason::ForeignKey => {
+            let foreign = table.meta.foreign_keys.iter().find(|foreign| foreign.parent == quoted);
+            let foreign = foreign.or_else(|| table.meta.foreign_keys.first());
+            let name = foreign.map_or("", |foreign| &*foreign.name);
+            Fail::Sql(
+                SqlError::new(
+                    SqlState::FOREIGN_KEY_VIOLATION,
+                    format!(
+                        "insert or update on table \"{}\" violates foreign key constraint \"{name}\"",
+                        table.name
+                    ),
+                )
+                .detail(format!("Key is not present in table \"{quoted}\"."))
+                .table(&table.name)
+                .constraint(name),
+            )
+        }
+        _ => Fail::Abort(abort),
+    }
+}

@@ -1,0 +1,112 @@
+//! EXPLAIN: a plan as lines of text, its route first.
+//!
+//! Owns: the words for plans. Never: plans or runs anything.
+
+use crate::plan::{Access, JoinKind, Node, Plan, Scan, Work};
+
+/// The lines of a plan. `is_routed` says that a key leads to its home.
+pub(crate) fn lines(plan: &Plan, is_routed: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.push(match (plan.tables.is_empty(), is_routed) {
+        (true, _) => "Route: none, no table is used".to_owned(),
+        (false, true) => "Route: the owner of the key".to_owned(),
+        (false, false) => "Route: any worker".to_owned(),
+    });
+    match &plan.work {
+        Work::Query(query) => node(&query.root, 0, &mut lines),
+        Work::Insert(insert) => {
+            lines.push(format!("Insert on {}", insert.table.name));
+            node(&insert.source, 1, &mut lines);
+        }
+        Work::Update(update) => {
+            lines.push(format!("Update on {}", update.scan.table.name));
+            scan(&update.scan, 1, &mut lines);
+        }
+        Work::Delete(delete) => {
+            lines.push(format!("Delete on {}", delete.scan.table.name));
+            scan(&delete.scan, 1, &mut lines);
+        }
+        Work::Truncate(tables) => {
+            tables.iter().for_each(|table| lines.push(format!("Delete of all rows of {}", table.name)));
+        }
+    }
+    lines
+}
+
+fn scan(scan: &Scan, depth: usize, lines: &mut Vec<String>) {
+    let table = &scan.table.name;
+    let way = match &scan.access {
+        Access::Full => "Scan of all rows".to_owned(),
+        Access::Key(_) => "Look-up by primary key".to_owned(),
+        Access::Keys(_) => "Look-ups by a list of primary keys".to_owned(),
+        Access::Range { index: None, .. } => "Scan of a range of the primary key".to_owned(),
+        Access::Range { index: Some(at), .. } => {
+            format!("Scan of a range of index {}", scan.table.indexes[*at].meta.name)
+        }
+    };
+    let filter = if scan.filter.is_some() { ", filtered" } else { "" };
+    lines.push(format!("{}{way} on {table}{filter}", "  ".repeat(depth)));
+}
+
+fn node(part: &Node, depth: usize, lines: &mut Vec<String>) {
+    let mut line = |text: &str| lines.push(format!("{}{text}", "  ".repeat(depth)));
+    match part {
+        Node::Values(rows) => line(&format!("Values: {} rows", rows.len())),
+        Node::Scan(inner) => scan(inner, depth, lines),
+        Node::Virtual(_) => line("Scan of a catalog"),
+        Node::Rows(function, _) => line(&format!("{function:?}")),
+        Node::Filter(input, _) => {
+            line("Filter");
+            node(input, depth + 1, lines);
+        }
+        Node::Project(input, _) => node(input, depth, lines),
+        Node::Join { left, right, kind, keys, .. } => {
+            let how = if keys.is_empty() { "Nested loop" } else { "Hash" };
+            line(&format!("{how} {} join", kind_name(*kind)));
+            node(left, depth + 1, lines);
+            node(right, depth + 1, lines);
+        }
+        Node::Lookup { left, right, kind, .. } => {
+            line(&format!("Look-up {} join", kind_name(*kind)));
+            node(left, depth + 1, lines);
+            scan(right, depth + 1, lines);
+        }
+        Node::Lateral { left, right, kind, .. } => {
+            line(&format!("Lateral {} join", kind_name(*kind)));
+            node(left, depth + 1, lines);
+            node(right, depth + 1, lines);
+        }
+        Node::Aggregate { input, groups, .. } => {
+            line(if groups.is_empty() { "Aggregate" } else { "Aggregate by groups" });
+            node(input, depth + 1, lines);
+        }
+        Node::Sort(input, _) => {
+            line("Sort");
+            node(input, depth + 1, lines);
+        }
+        Node::Distinct(input) => {
+            line("Distinct");
+            node(input, depth + 1, lines);
+        }
+        Node::Limit { input, .. } => {
+            line("Limit");
+            node(input, depth + 1, lines);
+        }
+        Node::Append(parts) => {
+            line("Append");
+            parts.iter().for_each(|part| node(part, depth + 1, lines));
+        }
+        Node::Combine { left, right, keep } => {
+            line(if *keep { "Intersect" } else { "Except" });
+            node(left, depth + 1, lines);
+            node(right, depth + 1, lines);
+        }
+    }
+}
+
+fn kind_name(kind: JoinKind) -> &'static str {
+    match kind {
+        JoinKind::Inner => "inner",
+        JoinKind::Left => "left",
+    }
+}

@@ -1,0 +1,141 @@
+//! The functions of expressions: one table of them, by which the binder finds them and `pg_proc` lists them.
+//!
+//! Owns: names, types and effects of functions. Never: aggregates (`aggregate` has those) or functions that return rows.
+
+mod numbers;
+mod system;
+mod texts;
+
+use crate::error::{SqlError, SqlState};
+use crate::expr::Env;
+use crate::types::SqlType;
+use crate::value::Value;
+
+pub(crate) use system::{NEEDS_BLOCK, NEEDS_SET};
+pub(crate) use texts::{like, quote_ident};
+
+/// The number of the first function in `pg_proc`.
+const FIRST_OID: u32 = 9_000;
+
+/// A type of an argument that takes values of any type.
+pub(crate) const ANY: SqlType = SqlType::Void;
+
+/// A function.
+pub(crate) struct Function {
+    pub(crate) name: &'static str,
+    pub(crate) arguments: &'static [SqlType],
+    pub(crate) result: SqlType,
+    /// Set if the last argument may be given any number of times.
+    pub(crate) is_variadic: bool,
+    /// Set if it is NULL whenever an argument is, and not called then.
+    pub(crate) is_strict: bool,
+    /// Set if it may return something else each time.
+    pub(crate) is_volatile: bool,
+    pub(crate) run: fn(&Env, &[Value]) -> Result<Value, SqlError>,
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Function {
+    pub(crate) fn call(&self, env: &Env, arguments: &[Value]) -> Result<Value, SqlError> {
+        if self.is_strict && arguments.iter().any(Value::is_null) {
+            return Ok(Value::Null);
+        }
+        (self.run)(env, arguments)
+    }
+
+    /// The type of the argument in a place; `None` if it takes fewer.
+    pub(crate) fn argument(&self, at: usize) -> Option<SqlType> {
+        let last = self.arguments.last().copied().filter(|_| self.is_variadic);
+        self.arguments.get(at).copied().or(last)
+    }
+
+    /// Returns true if it may be given so many arguments.
+    pub(crate) fn takes(&self, count: usize) -> bool {
+        count == self.arguments.len() || (self.is_variadic && count + 1 >= self.arguments.len())
+    }
+}
+
+type Run = fn(&Env, &[Value]) -> Result<Value, SqlError>;
+
+const fn strict(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
+    Function { name, arguments, result, is_variadic: false, is_strict: true, is_volatile: false, run }
+}
+
+const fn lenient(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
+    Function { name, arguments, result, is_variadic: false, is_strict: false, is_volatile: false, run }
+}
+
+const fn variadic(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
+    Function { name, arguments, result, is_variadic: true, is_strict: false, is_volatile: false, run }
+}
+
+const fn volatile(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
+    Function { name, arguments, result, is_variadic: false, is_strict: true, is_volatile: true, run }
+}
+
+/// All functions.
+pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
+    texts::FUNCTIONS.iter().chain(numbers::FUNCTIONS).chain(system::FUNCTIONS)
+}
+
+/// The functions of a name.
+pub(crate) fn named(name: &str) -> impl Iterator<Item = &'static Function> {
+    all().filter(move |function| function.name == name)
+}
+
+/// The number of a function in `pg_proc`.
+pub(crate) fn oid_of(name: &str) -> Option<u32> {
+    all().position(|function| function.name == name).map(|at| FIRST_OID + at as u32)
+}
+
+/// The function of a number.
+fn of(oid: i64) -> Option<&'static Function> {
+    all().nth(usize::try_from(oid - i64::from(FIRST_OID)).ok()?)
+}
+
+/// The name of the function of a number.
+pub(crate) fn name_of(oid: u32) -> Option<&'static str> {
+    of(oid.into()).map(|function| function.name)
+}
+
+fn text(values: &[Value], at: usize) -> &str {
+    values.get(at).and_then(Value::as_text).unwrap_or("")
+}
+
+fn int(values: &[Value], at: usize) -> i64 {
+    values.get(at).and_then(Value::as_int).unwrap_or(0)
+}
+
+fn float(values: &[Value], at: usize) -> f64 {
+    match values.get(at) {
+        Some(Value::Float(number)) => *number,
+        _ => 0.0,
+    }
+}
+
+#[cold]
+fn invalid_parameter(message: impl Into<String>) -> SqlError {
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_function_is_there_twice() {
+        let mut signatures: Vec<_> = all().map(|function| (function.name, function.arguments)).collect();
+        let count = signatures.len();
+        signatures.sort_unstable();
+        signatures.dedup();
+        assert_eq!(signatures.len(), count);
+        for function in all() {
+            assert!(oid_of(function.name).and_then(name_of) == Some(function.name));
+        }
+    }
+}

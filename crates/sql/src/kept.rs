@@ -1,0 +1,93 @@
+//! The table in which is kept what the engine does not know of tables and sequences.
+//!
+//! Owns: its name and its two columns, a name and a JSON text. Never: knows what the texts mean.
+//!
+//! Its rows are written before a table is made and removed after it is dropped; a row that belongs to no table of the engine is
+//! of a statement that a crash has stopped, and counts for nothing.
+
+use atrapos::catalog::{ColumnDef, KeyColumn, PrimaryKey, TableDef, Value as Stored};
+use atrapos::{Abort, ColumnType, Database, Submitted, TableHandle};
+
+use crate::error::{SqlError, SqlState};
+
+/// The engine's name of the table.
+pub(crate) const NAME: &str = "atrapos_sql";
+
+/// The table, and how its rows are read and written.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    table: TableHandle,
+}
+
+impl Kept {
+    /// Opens the table; makes it if the database has none.
+    pub(crate) fn open(database: &Database) -> Result<Kept, SqlError> {
+        if database.table_named(NAME).is_err() {
+            let column = |name: &str| ColumnDef::new(name, ColumnType::String);
+            let table = TableDef {
+                name: NAME.to_owned(),
+                columns: vec![column("name"), column("body")],
+                key: PrimaryKey::Columns(vec![KeyColumn::ascending(0)]),
+                family: NAME.to_owned(),
+                read_only: false,
+                splits: Vec::new(),
+            };
+            database.create_table(table).map_err(|error| unusable(&error.to_string()))?;
+        }
+        let table = database.table_named(NAME).map_err(|error| unusable(&error.to_string()))?;
+        Ok(Kept { table })
+    }
+
+    /// All rows.
+    pub(crate) fn rows(&self, database: &Database) -> Result<Vec<(String, String)>, SqlError> {
+        let table = self.table.clone();
+        let route = table.at(&[]).map_err(|abort| SqlError::of_abort(&abort))?;
+        let rows = database.run(route, async move |tx| {
+            let all = table.prefix(&[])?;
+            let rows = tx.scan(&table, all, usize::MAX).await?;
+            rows.iter().map(|row| row.values(&table)).collect::<Result<Vec<_>, Abort>>()
+        });
+        let rows = rows.map_err(|abort| SqlError::of_abort(&abort))?;
+        let text = |value: &Stored| match value {
+            Stored::Text(text) => text.clone(),
+            _ => String::new(),
+        };
+        Ok(rows.iter().map(|row| (text(&row[0]), text(&row[1]))).collect())
+    }
+
+    /// Writes a row, or removes it, in a transaction of its own.
+    pub(crate) fn submit(
+        &self,
+        database: &Database,
+        name: String,
+        body: Option<String>,
+    ) -> Result<Submitted<()>, Abort> {
+        let table = self.table.clone();
+        let key = vec![Stored::Text(name)];
+        let route = table.at(&key)?;
+        database.submit(route, async move |tx| {
+            tx.delete(&table, &key[..]).await?;
+            if let Some(body) = &body {
+                let columns = [("name", key[0].clone()), ("body", Stored::Text(body.clone()))];
+                tx.insert_row(&table, &columns).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a row, or removes it, and waits until that is durable.
+    pub(crate) fn write(
+        &self,
+        database: &Database,
+        name: String,
+        body: Option<String>,
+    ) -> Result<(), SqlError> {
+        let submitted = self.submit(database, name, body).map_err(|abort| SqlError::of_abort(&abort))?;
+        submitted.wait().map_err(|abort| SqlError::of_abort(&abort))
+    }
+}
+
+#[cold]
+fn unusable(why: &str) -> SqlError {
+    SqlError::new(SqlState::INTERNAL_ERROR, format!("the table of definitions cannot be used: {why}"))
+}

@@ -1,0 +1,153 @@
+//! The snapshot of tables from the engine's definitions and what is kept beside them.
+//!
+//! Owns: how both are put together, and what is made up for tables that a program has declared. Never: changes either.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use atrapos::Database;
+use atrapos::catalog::{Definitions, IndexPart, PrimaryKey, TableDef};
+
+use crate::error::{SqlError, SqlState};
+use crate::kept;
+use crate::schema::{
+    ColumnEntry, ColumnMeta, FIRST_OID, IndexEntry, IndexMeta, Schema, TableEntry, TableMeta, type_of_stored,
+};
+use crate::sequence::{Sequence, SequenceMeta};
+use crate::types::{Modifier, SqlType};
+
+#[cold]
+fn unreadable(name: &str, error: &serde_json::Error) -> SqlError {
+    SqlError::new(SqlState::DATA_CORRUPTED, format!("the definition of \"{name}\" cannot be read: {error}"))
+}
+
+/// Puts together the tables of a database.
+pub(crate) fn schema(database: &Database, rows: Vec<(String, String)>) -> Result<Schema, SqlError> {
+    let definitions = database.definitions();
+    let mut schema = Schema { version: 1, ..Schema::default() };
+    let mut known: Vec<String> = vec![kept::NAME.to_owned()];
+    for (name, body) in rows {
+        if let Some(name) = name.strip_prefix("sequence:") {
+            let meta: SequenceMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
+            schema.sequences.insert(name.to_owned(), Arc::new(Sequence::new(name.to_owned(), meta)));
+        } else if let Some(name) = name.strip_prefix("table:") {
+            let meta: TableMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
+            let Some(entry) = entry(database, name, meta) else { continue };
+            known.push(entry.meta.engine.clone());
+            schema.tables.insert(name.to_owned(), Arc::new(entry));
+        }
+    }
+    for tree in &definitions.trees {
+        let Some(table) = tree.as_table().filter(|table| !known.contains(&table.name)) else { continue };
+        if let Some(entry) = entry(database, &table.name, declared(&definitions, table)) {
+            schema.tables.entry(table.name.clone()).or_insert_with(|| Arc::new(entry));
+        }
+    }
+    Ok(schema)
+}
+
+/// A table of a name; `None` if the engine has none of the name that is kept.
+fn entry(database: &Database, name: &str, meta: TableMeta) -> Option<TableEntry> {
+    let handle = database.table_named(&meta.engine).ok()?;
+    let oid = |number: atrapos::TableId| FIRST_OID + u32::from(number.0);
+    let mut columns = Vec::new();
+    for (at, stored) in handle.columns().iter().enumerate() {
+        // A column that a crash has added without what is kept of it is as a program would have declared it.
+        let kept = meta.columns.get(at).filter(|kept| kept.name == stored.name);
+        let (ty, modifier) = match kept {
+            Some(kept) => {
+                let ty = SqlType::from_oid(kept.ty).unwrap_or(SqlType::Text);
+                (ty, Modifier::from_code(ty, kept.modifier.into()))
+            }
+            None => type_of_stored(stored),
+        };
+        columns.push(ColumnEntry {
+            name: stored.name.clone(),
+            ty,
+            modifier,
+            not_null: !stored.nullable,
+            default: kept.and_then(|kept| kept.default.clone()),
+            identity: kept.and_then(|kept| kept.identity),
+            stored: stored.ty,
+        });
+    }
+    let mut indexes = Vec::new();
+    for index in &meta.indexes {
+        let found = match &index.engine {
+            None => None,
+            Some(engine) => match database.index_named(engine) {
+                Ok(found) => Some(found),
+                Err(_) => continue,
+            },
+        };
+        // The key that rows are clustered by has no tree of its own; its number is beyond those of trees.
+        let number = found.as_ref().map_or(oid(handle.id()) + 70_000, |found| oid(found.id()));
+        indexes.push(IndexEntry { meta: index.clone(), handle: found, oid: number });
+    }
+    Some(TableEntry {
+        name: name.to_owned(),
+        oid: oid(handle.id()),
+        meta,
+        columns,
+        indexes,
+        handle,
+        is_closed: AtomicBool::new(false),
+    })
+}
+
+/// What would be kept of a table that a program has declared.
+fn declared(definitions: &Definitions, table: &TableDef) -> TableMeta {
+    let columns = table.columns.iter().map(|column| {
+        let (ty, modifier) = type_of_stored(column);
+        ColumnMeta {
+            name: column.name.clone(),
+            ty: ty.oid(),
+            modifier: modifier.code(),
+            not_null: !column.nullable,
+            default: None,
+            identity: None,
+            sequence: None,
+        }
+    });
+    let mut indexes = Vec::new();
+    if let PrimaryKey::Columns(columns) = &table.key {
+        let columns = columns.iter().map(|key| (usize::from(key.column), key.descending)).collect();
+        let name = format!("{}_pkey", table.name);
+        indexes.push(IndexMeta {
+            name,
+            engine: None,
+            columns,
+            unique: true,
+            primary: true,
+            constraint: true,
+        });
+    }
+    let number = definitions.find(&table.name);
+    for tree in &definitions.trees {
+        let Some(index) = tree.as_index().filter(|index| Some(index.of) == number) else { continue };
+        let columns: Option<Vec<(usize, bool)>> = index
+            .parts
+            .iter()
+            .map(|part| match part {
+                IndexPart::Column(key) => Some((usize::from(key.column), key.descending)),
+                IndexPart::Computed { .. } => None,
+            })
+            .collect();
+        let Some(columns) = columns else { continue };
+        indexes.push(IndexMeta {
+            name: index.name.clone(),
+            engine: Some(index.name.clone()),
+            columns,
+            unique: index.unique,
+            primary: false,
+            constraint: false,
+        });
+    }
+    TableMeta {
+        engine: table.name.clone(),
+        columns: columns.collect(),
+        indexes,
+        checks: Vec::new(),
+        foreign_keys: Vec::new(),
+    }
+}

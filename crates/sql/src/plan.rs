@@ -1,0 +1,344 @@
+//! Plans: what a statement is made into, before it is run any number of times.
+//!
+//! Owns: the shape of plans. Never: evaluates anything.
+//!
+//! A row that flows between nodes has the columns of all tables of its `FROM` side by side; columns that nothing reads are NULL.
+
+use std::sync::Arc;
+
+use crate::aggregate::AggregateCall;
+use crate::catalogs::VirtualTable;
+use crate::expr::{CompareOp, Expr};
+use crate::schema::TableEntry;
+use crate::sink::Column;
+use crate::types::{Modifier, SqlType};
+
+/// The way to the rows of a table.
+#[derive(Clone, Debug)]
+pub(crate) enum Access {
+    /// All of them.
+    Full,
+    /// One, by the values of its key, in order of the key.
+    Key(Vec<Expr>),
+    /// Some, by their keys: a list of values of the one column of the key.
+    Keys(Vec<Expr>),
+    /// Those whose keys begin with values and lie between bounds in the next column: of the table, or of an index by its place.
+    Range { index: Option<usize>, prefix: Vec<Expr>, bounds: Vec<(CompareOp, Expr)> },
+}
+
+/// A scan of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct Scan {
+    pub(crate) table: Arc<TableEntry>,
+    pub(crate) access: Access,
+    /// The condition that rows meet, with the columns of the table alone.
+    pub(crate) filter: Option<Expr>,
+    /// The columns that are read.
+    pub(crate) columns: Vec<usize>,
+    /// Set if rows come from the greatest key to the smallest.
+    pub(crate) backward: bool,
+    /// Set if rows are locked as if they were changed (`FOR UPDATE`).
+    pub(crate) for_update: bool,
+}
+
+/// The kind of a join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinKind {
+    Inner,
+    Left,
+}
+
+/// A function that returns rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RowsFunction {
+    GenerateSeries,
+    Unnest,
+}
+
+/// An order of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct SortKey {
+    pub(crate) expr: Expr,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+}
+
+/// A part of a plan that returns rows.
+#[derive(Clone, Debug)]
+pub(crate) enum Node {
+    /// Rows of expressions.
+    Values(Vec<Vec<Expr>>),
+    Scan(Box<Scan>),
+    Virtual(VirtualTable),
+    Rows(RowsFunction, Vec<Expr>),
+    Filter(Box<Node>, Expr),
+    Project(Box<Node>, Vec<Expr>),
+    Join {
+        left: Box<Node>,
+        right: Box<Node>,
+        kind: JoinKind,
+        right_width: usize,
+        keys: Vec<(Expr, Expr)>,
+        on: Option<Expr>,
+    },
+    /// For each row of `left`, a scan whose access refers to that row as the nearest outer one.
+    Lookup {
+        left: Box<Node>,
+        right: Box<Scan>,
+        kind: JoinKind,
+        on: Option<Expr>,
+    },
+    /// For each row of `left`, the rows of `right`, which refer to that row as the nearest outer one.
+    Lateral {
+        left: Box<Node>,
+        right: Box<Node>,
+        kind: JoinKind,
+        right_width: usize,
+        on: Option<Expr>,
+    },
+    Aggregate {
+        input: Box<Node>,
+        groups: Vec<Expr>,
+        calls: Vec<AggregateCall>,
+    },
+    Sort(Box<Node>, Vec<SortKey>),
+    Distinct(Box<Node>),
+    Limit {
+        input: Box<Node>,
+        limit: Option<Expr>,
+        offset: Option<Expr>,
+    },
+    /// All rows of several parts.
+    Append(Vec<Node>),
+    /// The rows of the first part that are (`keep`) or are not in the second, each once.
+    Combine {
+        left: Box<Node>,
+        right: Box<Node>,
+        keep: bool,
+    },
+}
+
+/// A column of a query.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputColumn {
+    pub(crate) name: String,
+    pub(crate) ty: SqlType,
+    pub(crate) modifier: Modifier,
+    /// The table's number and the column's in it, or zeros.
+    pub(crate) origin: (u32, i16),
+}
+
+impl OutputColumn {
+    pub(crate) fn described(&self) -> Column {
+        Column {
+            name: self.name.clone(),
+            table: self.origin.0,
+            number: self.origin.1,
+            ty: self.ty,
+            modifier: self.modifier,
+            format: crate::format::Format::Text,
+        }
+    }
+}
+
+/// A query.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) root: Node,
+    pub(crate) columns: Vec<OutputColumn>,
+}
+
+/// Where rows that are inserted come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Insert {
+    pub(crate) table: Arc<TableEntry>,
+    pub(crate) source: Node,
+    /// The value of each column of the table, of a row of the source.
+    pub(crate) values: Vec<Expr>,
+    /// `ON CONFLICT`: nothing is done, or these columns of the row that is there are set. The row is the old one beside the new one.
+    pub(crate) on_conflict: Option<Vec<(usize, Expr)>>,
+    pub(crate) checks: Vec<(String, Expr)>,
+    pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
+}
+
+/// A change of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Update {
+    pub(crate) scan: Scan,
+    pub(crate) assignments: Vec<(usize, Expr)>,
+    pub(crate) checks: Vec<(String, Expr)>,
+    pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
+}
+
+/// A removal of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Delete {
+    pub(crate) scan: Scan,
+    pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
+}
+
+/// A statement that the executor runs in a transaction.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Query(Query),
+    Insert(Insert),
+    Update(Update),
+    Delete(Delete),
+    /// `TRUNCATE`: all rows of these tables go.
+    Truncate(Vec<Arc<TableEntry>>),
+}
+
+/// A plan, with what its execution needs to know.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) work: Work,
+    /// The tables that it uses.
+    pub(crate) tables: Vec<Arc<TableEntry>>,
+    /// The number of its subqueries.
+    pub(crate) subqueries: usize,
+}
+
+impl Plan {
+    /// The columns of the rows that it returns; none if it returns none.
+    pub(crate) fn columns(&self) -> Option<&[OutputColumn]> {
+        match &self.work {
+            Work::Query(query) => Some(&query.columns),
+            Work::Insert(Insert { returning, .. })
+            | Work::Update(Update { returning, .. })
+            | Work::Delete(Delete { returning, .. }) => returning.as_ref().map(|(_, columns)| &**columns),
+            Work::Truncate(_) => None,
+        }
+    }
+
+    /// The scan whose first row says where it runs.
+    pub(crate) fn leading_scan(&self) -> Option<&Scan> {
+        match &self.work {
+            Work::Query(query) => query.root.leading_scan(),
+            Work::Update(update) => Some(&update.scan),
+            Work::Delete(delete) => Some(&delete.scan),
+            Work::Insert(_) | Work::Truncate(_) => None,
+        }
+    }
+}
+
+impl Node {
+    fn leading_scan(&self) -> Option<&Scan> {
+        match self {
+            Node::Scan(scan) => Some(scan),
+            Node::Filter(input, _)
+            | Node::Project(input, _)
+            | Node::Sort(input, _)
+            | Node::Distinct(input)
+            | Node::Limit { input, .. }
+            | Node::Aggregate { input, .. }
+            | Node::Join { left: input, .. }
+            | Node::Lookup { left: input, .. }
+            | Node::Lateral { left: input, .. }
+            | Node::Combine { left: input, .. } => input.leading_scan(),
+            Node::Append(parts) => parts.first()?.leading_scan(),
+            Node::Values(_) | Node::Virtual(_) | Node::Rows(..) => None,
+        }
+    }
+
+    /// Visits its expressions and those of its inputs, each with the number of rows around it that it brings itself.
+    pub(crate) fn visit_exprs(&self, visit: &mut dyn FnMut(&Expr, usize)) {
+        match self {
+            Node::Values(rows) => rows.iter().flatten().for_each(|expr| visit(expr, 0)),
+            Node::Scan(scan) => scan.visit_exprs(visit, 0),
+            Node::Virtual(_) => {}
+            Node::Rows(_, arguments) => arguments.iter().for_each(|expr| visit(expr, 0)),
+            Node::Filter(input, condition) => {
+                input.visit_exprs(visit);
+                visit(condition, 0);
+            }
+            Node::Project(input, exprs) => {
+                input.visit_exprs(visit);
+                exprs.iter().for_each(|expr| visit(expr, 0));
+            }
+            Node::Join { left, right, keys, on, .. } => {
+                left.visit_exprs(visit);
+                right.visit_exprs(visit);
+                keys.iter().for_each(|(one, other)| {
+                    visit(one, 0);
+                    visit(other, 0);
+                });
+                on.iter().for_each(|expr| visit(expr, 0));
+            }
+            Node::Lookup { left, right, on, .. } => {
+                left.visit_exprs(visit);
+                right.visit_exprs(visit, 1);
+                on.iter().for_each(|expr| visit(expr, 0));
+            }
+            Node::Lateral { left, right, on, .. } => {
+                left.visit_exprs(visit);
+                right.visit_exprs(&mut |expr, around| visit(expr, around + 1));
+                on.iter().for_each(|expr| visit(expr, 0));
+            }
+            Node::Aggregate { input, groups, calls } => {
+                input.visit_exprs(visit);
+                groups.iter().for_each(|expr| visit(expr, 0));
+                for call in calls {
+                    call.arguments.iter().chain(&call.filter).for_each(|expr| visit(expr, 0));
+                }
+            }
+            Node::Sort(input, keys) => {
+                input.visit_exprs(visit);
+                keys.iter().for_each(|key| visit(&key.expr, 0));
+            }
+            Node::Distinct(input) => input.visit_exprs(visit),
+            Node::Limit { input, limit, offset } => {
+                input.visit_exprs(visit);
+                limit.iter().chain(offset).for_each(|expr| visit(expr, 0));
+            }
+            Node::Append(parts) => parts.iter().for_each(|part| part.visit_exprs(visit)),
+            Node::Combine { left, right, .. } => {
+                left.visit_exprs(visit);
+                right.visit_exprs(visit);
+            }
+        }
+    }
+}
+
+impl Scan {
+    fn visit_exprs(&self, visit: &mut dyn FnMut(&Expr, usize), around: usize) {
+        match &self.access {
+            Access::Full => {}
+            Access::Key(values) | Access::Keys(values) => values.iter().for_each(|expr| visit(expr, around)),
+            Access::Range { prefix, bounds, .. } => {
+                prefix.iter().for_each(|expr| visit(expr, around));
+                bounds.iter().for_each(|(_, expr)| visit(expr, around));
+            }
+        }
+        self.filter.iter().for_each(|expr| visit(expr, around));
+    }
+}
+
+impl Query {
+    /// The columns of the row `level` rows around it that it reads.
+    pub(crate) fn outer_columns(&self, level: usize, used: &mut Vec<usize>) {
+        self.root.visit_exprs(&mut |expr, around| {
+            expr.visit(&mut |part| match part {
+                Expr::Outer { level: found, column } if *found == level + around => used.push(*column),
+                Expr::Subquery(_, subquery) | Expr::InSubquery { subquery, .. } => {
+                    subquery.query.outer_columns(level + around + 1, used);
+                }
+                _ => {}
+            });
+        });
+    }
+
+    /// Returns true if it reads a row around it.
+    pub(crate) fn is_correlated(&self, level: usize) -> bool {
+        let mut is_correlated = false;
+        self.root.visit_exprs(&mut |expr, around| {
+            expr.visit(&mut |part| match part {
+                Expr::Outer { level: found, .. } => is_correlated |= *found >= level + around,
+                Expr::Subquery(_, subquery) | Expr::InSubquery { subquery, .. } => {
+                    is_correlated |= subquery.query.is_correlated(level + around + 1);
+                }
+                _ => {}
+            });
+        });
+        is_correlated
+    }
+}

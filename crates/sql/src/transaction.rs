@@ -1,0 +1,205 @@
+//! Transactions of a connection on their homes.
+//!
+//! Owns: the procedure that an open transaction is ([`Open`]): it runs on its home, awaits its client's next command over a channel,
+//! and holds the locks of what it has accessed meanwhile. Never: is polled by the client's thread.
+//!
+//! Invariants
+//! - A failure ends the procedure at once, and with it the locks, unless the transaction has a savepoint that it can go back to.
+//! - A procedure whose client is gone aborts.
+//! - Its first run takes the commands; when the engine runs it again, after a deadlock, there are none, and it aborts: only a
+//!   client can run an open transaction again. A statement that is a transaction of its own ([`run_once`]) is run again by the
+//!   engine, as nothing of its answer has been sent.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atrapos::{Abort, AbortReason, Database, Route, Savepoint, Submitted, Tx};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::copy::CopyBatch;
+use crate::error::{SqlError, SqlState};
+use crate::exec::{Answer, Fail, Request};
+
+/// The answer to a command.
+type Reply<T> = oneshot::Sender<Result<T, SqlError>>;
+
+/// A command to an open transaction.
+pub(crate) enum Command {
+    Run(Box<Request>, Reply<Answer>),
+    Copy(Box<CopyBatch>, Reply<()>),
+    Savepoint(String, Reply<()>),
+    RollbackTo(String, Reply<()>),
+    Release(String, Reply<()>),
+    Commit,
+}
+
+/// An open transaction, as its client has it.
+#[derive(Debug)]
+pub(crate) struct Open {
+    commands: mpsc::UnboundedSender<Command>,
+    outcome: Submitted<()>,
+}
+
+/// The reason for which a procedure aborts whose client knows why already.
+const TOLD: &str = "the statement has failed";
+
+/// Places an error so that it survives the procedure's abort.
+type Slot = Arc<Mutex<Option<SqlError>>>;
+
+fn put(slot: &Slot, error: Option<SqlError>) {
+    *slot.lock().unwrap_or_else(PoisonError::into_inner) = error;
+}
+
+/// The error of a procedure: its own, or that of the engine's abort.
+fn taken(slot: &Slot, abort: &Abort) -> SqlError {
+    let own = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match own {
+        Some(error) if abort.reason() == AbortReason::User => error,
+        _ => SqlError::of_abort(abort),
+    }
+}
+
+/// Runs a statement as a transaction of its own: one procedure on its home, run again after a deadlock.
+pub(crate) async fn run_once(
+    database: &Database,
+    route: Route,
+    request: Request,
+) -> Result<Answer, SqlError> {
+    let slot: Slot = Arc::default();
+    let inner = Arc::clone(&slot);
+    let submitted = database.submit(route, async move |tx: &mut Tx<'_>| match request.run(Some(tx)).await {
+        Ok(answer) => Ok(answer),
+        Err(Fail::Abort(abort)) => Err(abort),
+        Err(Fail::Sql(error)) => {
+            put(&inner, Some(error));
+            Err(Abort::user(TOLD))
+        }
+    });
+    match submitted {
+        Ok(submitted) => submitted.await.map_err(|abort| taken(&slot, &abort)),
+        Err(abort) => Err(SqlError::of_abort(&abort)),
+    }
+}
+
+impl Open {
+    /// Begins a transaction at a home.
+    pub(crate) fn begin(database: &Database, route: Route) -> Result<Open, SqlError> {
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let receiver = Arc::new(Mutex::new(Some(receiver)));
+        let submitted = database.submit(route, async move |tx: &mut Tx<'_>| {
+            let taken = receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+            match taken {
+                Some(commands) => serve(tx, commands).await,
+                None => Err(Abort::user(TOLD)),
+            }
+        });
+        let outcome = submitted.map_err(|abort| SqlError::of_abort(&abort))?;
+        Ok(Open { commands, outcome })
+    }
+
+    /// Sends a command and waits for its answer.
+    pub(crate) async fn ask<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SqlError> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.commands.send(command(reply));
+        match answer.await {
+            Ok(answer) => answer,
+            Err(_) => Err(gone()),
+        }
+    }
+
+    /// Commits, and waits until that is durable.
+    pub(crate) async fn commit(self) -> Result<(), SqlError> {
+        let _ = self.commands.send(Command::Commit);
+        self.outcome.await.map_err(|abort| SqlError::of_abort(&abort))
+    }
+
+    /// Undoes everything, and waits until that is done.
+    pub(crate) async fn roll_back(self) {
+        drop(self.commands);
+        // The outcome is an abort in any case.
+        let _ = self.outcome.await;
+    }
+}
+
+#[cold]
+fn gone() -> SqlError {
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, "the transaction has ended")
+        .hint("The transaction might succeed if retried.")
+}
+
+/// Serves the client of an open transaction until it commits, fails or is gone.
+async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) -> Result<(), Abort> {
+    let mut savepoints: Vec<(String, Savepoint)> = Vec::new();
+    let mut is_failed = false;
+    loop {
+        let Some(command) = tx.wait_for(commands.recv()).await else {
+            return Err(Abort::user("the client has rolled the transaction back"));
+        };
+        match command {
+            Command::Commit if is_failed => return Err(Abort::user(TOLD)),
+            Command::Commit => return Ok(()),
+            Command::Run(request, reply) => {
+                let done = request.run(Some(tx)).await;
+                is_failed |= answer(done, reply, savepoints.is_empty())?;
+            }
+            Command::Copy(batch, reply) => {
+                let done = batch.run(tx).await;
+                is_failed |= answer(done, reply, savepoints.is_empty())?;
+            }
+            Command::Savepoint(name, reply) => {
+                let set = tx.savepoint()?;
+                savepoints.push((name, set));
+                let _ = reply.send(Ok(()));
+            }
+            Command::Release(name, reply) => {
+                let found = savepoints.iter().rposition(|(known, _)| *known == name);
+                let _ = reply.send(match found {
+                    Some(at) => {
+                        savepoints.truncate(at);
+                        Ok(())
+                    }
+                    None => Err(no_savepoint(&name)),
+                });
+            }
+            Command::RollbackTo(name, reply) => {
+                match savepoints.iter().rposition(|(known, _)| *known == name) {
+                    Some(at) => {
+                        savepoints.truncate(at + 1);
+                        let done = tx.rollback_to(savepoints[at].1).await;
+                        if let Err(abort) = done {
+                            let _ = reply.send(Err(SqlError::of_abort(&abort)));
+                            return Err(abort);
+                        }
+                        is_failed = false;
+                        let _ = reply.send(Ok(()));
+                    }
+                    None => drop(reply.send(Err(no_savepoint(&name)))),
+                }
+            }
+        }
+    }
+}
+
+/// Answers a command; returns true if it has failed and the transaction can go back to a savepoint, and ends the procedure if it
+/// cannot.
+fn answer<T>(done: Result<T, Fail>, reply: Reply<T>, ends: bool) -> Result<bool, Abort> {
+    match done {
+        Ok(done) => {
+            let _ = reply.send(Ok(done));
+            Ok(false)
+        }
+        Err(Fail::Sql(error)) => {
+            let _ = reply.send(Err(error));
+            if ends { Err(Abort::user(TOLD)) } else { Ok(true) }
+        }
+        Err(Fail::Abort(abort)) => {
+            let _ = reply.send(Err(SqlError::of_abort(&abort)));
+            let goes_on = !ends && abort.reason().is_of_request();
+            if goes_on { Ok(true) } else { Err(Abort::user(TOLD)) }
+        }
+    }
+}
+
+#[cold]
+pub(crate) fn no_savepoint(name: &str) -> SqlError {
+    SqlError::new(SqlState::INVALID_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+}

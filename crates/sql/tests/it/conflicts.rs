@@ -1,0 +1,159 @@
+//! Several connections on the same rows: waits, deadlocks, cancellation, tables that are replaced.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use atrapos_sql::SqlDatabase;
+
+use crate::support::{Client, database};
+
+fn filled() -> Arc<SqlDatabase> {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(a int PRIMARY KEY, v int)");
+    client.run("INSERT INTO t VALUES (1, 0), (2, 0)");
+    database
+}
+
+#[test]
+fn a_writer_waits_for_another() {
+    let database = filled();
+    let mut one = Client::numbered(&database, 1);
+    one.run("BEGIN");
+    one.run("UPDATE t SET v = v + 1 WHERE a = 1");
+    let waiting = {
+        let database = Arc::clone(&database);
+        thread::spawn(move || {
+            let mut other = Client::numbered(&database, 2);
+            other.answer("UPDATE t SET v = v * 10 WHERE a = 1 RETURNING v")
+        })
+    };
+    one.run("UPDATE t SET v = v + 1 WHERE a = 1");
+    one.run("COMMIT");
+    let answer = waiting.join().expect("it ends");
+    assert!(answer.contains("\n20\n") || answer.contains("\n0\n"), "{answer}");
+    assert_eq!(one.rows("SELECT v > 1 FROM t WHERE a = 1"), "t");
+}
+
+#[test]
+fn one_of_a_deadlock_gets_40001() {
+    let database = filled();
+    let barrier = Arc::new(Barrier::new(2));
+    let client = |first: u32, second: u32| {
+        let (database, barrier) = (Arc::clone(&database), Arc::clone(&barrier));
+        thread::spawn(move || {
+            let mut client = Client::numbered(&database, first as i32);
+            client.run("BEGIN");
+            client.run(&format!("UPDATE t SET v = v + 1 WHERE a = {first}"));
+            barrier.wait();
+            let answer = client.answer(&format!("UPDATE t SET v = v + 1 WHERE a = {second}"));
+            let end = client.answer("COMMIT");
+            (answer, end)
+        })
+    };
+    let (one, other) = (client(1, 2), client(2, 1));
+    let outcomes = [one.join().expect("it ends"), other.join().expect("it ends")];
+    let victims =
+        outcomes.iter().filter(|(answer, end)| answer.contains("ERROR 40001") && end == "ROLLBACK").count();
+    let winners = outcomes.iter().filter(|(answer, end)| answer == "UPDATE 1" && end == "COMMIT").count();
+    assert_eq!((victims, winners), (1, 1), "{outcomes:?}");
+    let mut client = Client::new(&database);
+    assert_eq!(client.rows("SELECT v FROM t"), "1\n1");
+}
+
+#[test]
+fn increments_of_many_connections_add_up() {
+    let database = filled();
+    let threads: Vec<_> = (0..4)
+        .map(|number| {
+            let database = Arc::clone(&database);
+            thread::spawn(move || {
+                let mut client = Client::numbered(&database, number);
+                for _ in 0..50 {
+                    client.run("UPDATE t SET v = v + 1 WHERE a = 1");
+                    // A read and a write in one statement, of rows on two owners.
+                    client.run("UPDATE t SET v = (SELECT count(*) FROM t) + v - 1 WHERE a = 2");
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
+    let mut client = Client::new(&database);
+    assert_eq!(client.rows("SELECT v FROM t"), "200\n200");
+}
+
+#[test]
+fn a_failed_transaction_and_one_whose_client_is_gone_hold_no_locks() {
+    let database = filled();
+    let mut one = Client::numbered(&database, 1);
+    one.run("BEGIN");
+    one.run("UPDATE t SET v = 5 WHERE a = 1");
+    one.fails("SELECT 1 / 0", "22012");
+    let mut other = Client::numbered(&database, 2);
+    other.run("UPDATE t SET v = 6 WHERE a = 1");
+    one.run("ROLLBACK");
+    one.run("BEGIN");
+    one.run("UPDATE t SET v = 7 WHERE a = 2");
+    drop(one);
+    other.run("UPDATE t SET v = 8 WHERE a = 2");
+    assert_eq!(other.rows("SELECT v FROM t"), "6\n8");
+}
+
+#[test]
+fn a_statement_that_waits_is_cancelled() {
+    let database = filled();
+    let mut one = Client::numbered(&database, 1);
+    one.run("BEGIN");
+    one.run("UPDATE t SET v = 5 WHERE a = 1");
+    let mut other = Client::numbered(&database, 2);
+    let cancel = other.connection.cancel_handle();
+    let waiting = thread::spawn(move || (other.answer("UPDATE t SET v = 6 WHERE a = 1"), other));
+    while !waiting.is_finished() {
+        // A request that comes before the statement does counts for nothing.
+        cancel.cancel();
+        thread::yield_now();
+    }
+    let (answer, mut other) = waiting.join().expect("it ends");
+    assert!(answer.contains("ERROR 57014"), "{answer}");
+    one.run("COMMIT");
+    assert_eq!(other.rows("SELECT v FROM t WHERE a = 1"), "5");
+}
+
+#[test]
+fn a_long_statement_on_no_table_is_cancelled() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    let cancel = client.connection.cancel_handle();
+    let running = thread::spawn(move || {
+        client.answer(
+            "SELECT count(*) FROM generate_series(1, 100000) a CROSS JOIN generate_series(1, 100000) b",
+        )
+    });
+    while !running.is_finished() {
+        cancel.cancel();
+        thread::yield_now();
+    }
+    let answer = running.join().expect("it ends");
+    assert!(answer.contains("ERROR 57014"), "{answer}");
+}
+
+#[test]
+fn rows_that_come_while_a_key_is_added_are_not_lost() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE h(a int NOT NULL, v int)");
+    let writers: Vec<_> = (0..2)
+        .map(|number| {
+            let database = Arc::clone(&database);
+            thread::spawn(move || {
+                let mut client = Client::numbered(&database, number);
+                for a in 0..200 {
+                    client.run(&format!("INSERT INTO h VALUES ({}, 0)", a * 2 + number));
+                }
+            })
+        })
+        .collect();
+    client.run("ALTER TABLE h ADD PRIMARY KEY (a)");
+    writers.into_iter().for_each(|writer| writer.join().expect("it ends"));
+    assert_eq!(client.rows("SELECT count(*), count(DISTINCT a) FROM h"), "400|400");
+}

@@ -1,0 +1,66 @@
+//! COPY in and out.
+
+use crate::support::{Client, Kept, database};
+
+fn copy(client: &mut Client, statement: &str, data: &[&str]) -> String {
+    let mut kept =
+        Kept { data: data.iter().map(|piece| piece.as_bytes().to_vec()).collect(), ..Kept::default() };
+    client.answer_into(statement, &mut kept)
+}
+
+fn copied(client: &mut Client, statement: &str) -> String {
+    let mut kept = Kept::default();
+    let answer = client.answer_into(statement, &mut kept);
+    assert!(answer.starts_with("COPY "), "{answer}");
+    String::from_utf8(kept.copied).expect("text")
+}
+
+#[test]
+fn rows_come_and_go_as_text_and_csv() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, name text, n numeric(5,2) DEFAULT 1)");
+    assert_eq!(copy(&mut client, "COPY t FROM STDIN", &["1\ta", "b\t2.5\n2\t\\N\t", "\\N\n"]), "COPY 2");
+    assert_eq!(
+        copy(
+            &mut client,
+            "COPY t(id, name) FROM STDIN WITH (FORMAT csv, HEADER)",
+            &["id,name\n3,\"x,\n\"\"y\"\n4,\n"]
+        ),
+        "COPY 2"
+    );
+    assert_eq!(
+        copied(&mut client, "COPY t TO STDOUT"),
+        "1\tab\t2.50\n2\t\\N\t\\N\n3\tx,\\n\"y\t1.00\n4\t\\N\t1.00\n"
+    );
+    assert_eq!(
+        copied(&mut client, "COPY (SELECT id, name FROM t WHERE id = 3) TO STDOUT WITH CSV HEADER"),
+        "id,name\n3,\"x,\n\"\"y\"\n"
+    );
+    assert_eq!(
+        copied(&mut client, "COPY t(name) TO STDOUT (DELIMITER '|', NULL '-')"),
+        "ab\n-\nx,\\n\"y\n-\n"
+    );
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, name varchar(2))");
+    let mut fails = |data: &[&str], state: &str| {
+        let answer = copy(&mut client, "COPY t FROM STDIN", data);
+        assert!(answer.contains(&format!("ERROR {state}")), "{answer}");
+        assert_eq!(client.rows("SELECT count(*) FROM t"), "0");
+    };
+    fails(&["1\ta\n1\tb\n"], "23505");
+    fails(&["1\ta\nx\tb\n"], "22P02");
+    fails(&["1\ta\n2\n"], "22P04");
+    fails(&["1\ta\n2\tb\tc\n"], "22P04");
+    fails(&["1\ta\n2\tabc\n"], "22001");
+    fails(&["1\ta\n\\N\tb\n"], "23502");
+    fails(&["1\ta\n", "FAIL"], "57014");
+    client.fails("COPY t FROM '/etc/passwd'", "0A000");
+    client.fails("COPY nothing FROM STDIN", "42P01");
+    client.fails("COPY t FROM STDIN (FORMAT binary)", "0A000");
+}

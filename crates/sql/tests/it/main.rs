@@ -1,0 +1,14 @@
+//! Statements and their answers, by connections to a database in memory.
+
+mod support;
+
+mod conflicts;
+mod copying;
+mod definitions;
+mod extended;
+mod fuzz;
+mod programs;
+mod queries;
+mod shell;
+mod transactions;
+mod writes;
