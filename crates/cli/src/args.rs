@@ -9,6 +9,7 @@ mod deploy;
 mod domains;
 mod explain;
 mod run;
+mod serve;
 mod system;
 mod torture;
 
@@ -27,6 +28,9 @@ pub(crate) use self::run::{
     AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, InstanceArgs, LocksArg, RoutingArg,
     RunArgs,
 };
+#[cfg(feature = "server")]
+pub(crate) use self::serve::AuthenticationArg;
+pub(crate) use self::serve::{ServeArgs, SqlArgs};
 pub(crate) use self::system::{PartitioningArg, SystemArgs};
 pub(crate) use self::torture::{TortureArgs, TortureChildArgs, TortureHistoryChildArgs};
 
@@ -61,6 +65,8 @@ Examples:
   atrapos deploy tatp --instances 2          two databases with half of the subscribers each, until Ctrl-C
   atrapos call DIR tatp.get-subscriber-data 01ac02
                                              call a procedure of them: subscriber 300
+  atrapos serve DIR                          serve a database to clients of PostgreSQL
+  atrapos sql DIR                            a shell of SQL on it
   atrapos bench raw                          what this machine can do without any engine
   atrapos bench domains --structure hash-map --all-designs
                                              a structure used directly, or by virtual domains, by every design
@@ -109,6 +115,16 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: DomainsCommand,
     },
+    /// Serve a database to clients of PostgreSQL: psql, drivers of any language, load generators. Until Ctrl-C or SIGTERM.
+    ///
+    /// The database is created if there is none. A password is generated then, shown once, and kept as what verifies it only. A
+    /// request to end has new clients refused and sessions end with their transactions; a second one ends the process at once, from
+    /// which the database recovers as from a crash.
+    Serve(ServeArgs),
+    /// Open a shell of SQL on a database that is being served on this machine by the same user; no password is needed.
+    ///
+    /// Statements end with a semicolon. Exit status 1 means that a statement failed or the server went away, 2 that none is there.
+    Sql(SqlArgs),
     /// Call a stored procedure of a deployment by its name, and print its encoded result in hexadecimal digits.
     ///
     /// The encoding is in docs/procedure-format.md. Exit status 1 means that the transaction aborted or the instance was lost, 2

@@ -34,7 +34,11 @@ mod progress;
 mod raw;
 mod recovery;
 mod resident;
+#[cfg(feature = "server")]
+mod serve;
 mod shared;
+#[cfg(feature = "server")]
+mod sql;
 mod store;
 mod table;
 mod topology;
@@ -66,6 +70,14 @@ pub fn run() -> ExitCode {
         Command::Advise { workload } => advise::advise(&workload.0),
         Command::Deploy { workload } => deploy::deploy(workload),
         Command::Domains { command } => domains::domains(command),
+        #[cfg(feature = "server")]
+        Command::Serve(args) => serve::serve(args),
+        #[cfg(feature = "server")]
+        Command::Sql(args) => sql::sql(args),
+        #[cfg(not(feature = "server"))]
+        Command::Serve(_) | Command::Sql(_) => Err(error::CliError::bad_input(
+            "this program was built without the server; build it with `cargo build --release -p atrapos-cli --features server`",
+        )),
         Command::Call(args) => call::call(args),
         Command::Experiment(args) => experiment::experiment(args),
         Command::Topology(args) => topology::topology(args),

@@ -14,6 +14,7 @@ mod loads;
 mod plan;
 mod registry;
 mod results;
+mod serve;
 mod support;
 mod torture;
 mod world;

@@ -1,0 +1,150 @@
+//! `atrapos serve`: a database for clients of PostgreSQL.
+//!
+//! Owns: the order of start and end, and what is said of them. Never: speaks to a client.
+
+use std::fmt::Write as _;
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use atrapos::{Database, Schema};
+use atrapos_durability::directory::Directory;
+use atrapos_server::{Server, ServerOptions, Users};
+use atrapos_sql::{SqlDatabase, SqlOptions};
+use atrapos_topology::{LiveOptions, Machine};
+
+use crate::args::{AuthenticationArg, ServeArgs};
+use crate::error::CliError;
+use crate::{config, input, interrupt, output, store};
+
+/// The address that is listened at if none is chosen: this machine only.
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5432);
+
+/// The directory, inside of the database's, of the owner's socket and the file of users.
+pub(crate) const SERVER_DIRECTORY: &str = "server";
+
+/// The time between two looks at what the user wants.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs `atrapos serve`.
+pub(crate) fn serve(args: &ServeArgs) -> Result<(), CliError> {
+    interrupt::install_saying("ending: sessions end with their transactions (once more to end at once)");
+    let stop = interrupt::flag();
+    let (workers, io_threads) = threads(args);
+    let database = open(args, workers)?;
+    let private = args.directory.join(SERVER_DIRECTORY);
+    make_private(&private)?;
+    let (users, generated) = match args.auth {
+        AuthenticationArg::Trust => (None, None),
+        AuthenticationArg::Scram => {
+            let (users, generated) = users(args, &private)?;
+            (Some(users), generated)
+        }
+    };
+    let options = ServerOptions {
+        listen: if args.listen.is_empty() { vec![LISTEN_DEFAULT] } else { args.listen.clone() },
+        socket_directory: args.socket_dir.clone(),
+        private_directory: Some(private),
+        http: args.http,
+        users,
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()),
+        max_connections: args.max_connections,
+        threads: io_threads,
+    };
+    let server = Server::start(Arc::clone(&database), options).map_err(CliError::bad_input)?;
+    output::print(&greeting(args, &server, generated.as_deref()))?;
+    while !stop.load(Ordering::Relaxed) {
+        if !args.until_eof {
+            std::thread::sleep(LOOK_EVERY);
+        } else if input::has_ended(LOOK_EVERY) {
+            break;
+        }
+    }
+    server.drain();
+    let until = Instant::now() + Duration::from_secs(args.drain_seconds);
+    while server.sessions() > 0 && Instant::now() < until {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    server.end();
+    // It closes with its last owner, which this is.
+    drop(database);
+    output::print("ended\n")
+}
+
+/// Returns the numbers of workers and of threads that serve connections: those that were asked for, or as many together as there are
+/// cores, for a thread that is ready and finds no core keeps others waiting, clients among them.
+fn threads(args: &ServeArgs) -> (usize, usize) {
+    let cores = Machine::live(&LiveOptions::new(None)).usable_core_count();
+    let io_threads = args.io_threads.unwrap_or_else(|| cores.div_ceil(2));
+    (args.workers.unwrap_or_else(|| cores.saturating_sub(io_threads).max(1)), io_threads)
+}
+
+/// Opens the database, or creates it.
+fn open(args: &ServeArgs, workers: usize) -> Result<Arc<SqlDatabase>, CliError> {
+    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
+    let exists = Directory::exists(&*store::files(), &args.directory).unwrap_or(false);
+    let builder = if exists { Database::existing() } else { Database::builder(Schema::new()) };
+    let builder = builder.pin(!args.no_pin).workers(workers);
+    let database = builder.durability(durability).open(&args.directory);
+    let options = SqlOptions { name: args.database.clone(), ..SqlOptions::default() };
+    SqlDatabase::open(database.map_err(CliError::bad_input)?, options).map_err(CliError::failed)
+}
+
+/// Makes a directory that nobody else can look into, if it is not there.
+fn make_private(path: &Path) -> Result<(), CliError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(CliError::bad_input(format!("the directory {} cannot be made: {error}", path.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the users of the database, or makes the owner.
+fn users(args: &ServeArgs, directory: &Path) -> Result<(Users, Option<String>), CliError> {
+    let password = match &args.password_file {
+        None => None,
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                CliError::bad_input(format!("the password file {} cannot be read: {error}", path.display()))
+            })?;
+            Some(text.lines().next().unwrap_or_default().to_owned())
+        }
+    };
+    Users::open(&directory.join("users"), &args.user, password.as_deref()).map_err(CliError::bad_input)
+}
+
+/// Returns the lines by which a user learns how to connect.
+fn greeting(args: &ServeArgs, server: &Server, password: Option<&str>) -> String {
+    let mut text = String::new();
+    let directory = args.directory.display();
+    let (user, database) = (&args.user, &args.database);
+    for address in server.addresses() {
+        let (host, port) = (address.ip(), address.port());
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "serving {directory}: psql \"host={host} port={port} user={user} dbname={database}\""
+        );
+    }
+    if let Some(socket) = &args.socket_dir {
+        let _ = writeln!(
+            text,
+            "serving {directory}: psql \"host={} user={user} dbname={database}\"",
+            socket.display()
+        );
+    }
+    if let Some(address) = server.http_address() {
+        let _ = writeln!(text, "for monitoring: http://{address}/metrics and http://{address}/health");
+    }
+    let _ = writeln!(text, "a shell without a password: atrapos sql {directory}");
+    if let Some(password) = password {
+        let _ = writeln!(text, "password of {user}, shown this once: {password}");
+    }
+    text
+}

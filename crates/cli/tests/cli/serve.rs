@@ -1,0 +1,123 @@
+//! `atrapos serve` and `atrapos sql`.
+
+use crate::bad_input::refused;
+
+#[cfg(not(feature = "server"))]
+#[test]
+fn without_the_server_its_feature_is_named() {
+    for command in ["serve", "sql"] {
+        let complaint = refused(&[command, "somewhere"]);
+        assert!(complaint.contains("--features server"), "{complaint}");
+    }
+}
+
+#[cfg(feature = "server")]
+mod with_the_server {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::process::{Child, ChildStdout, Command, Stdio};
+
+    use super::refused;
+    use crate::support::{interrupt, run, stderr};
+
+    /// A server, and the lines by which it says that it is there.
+    ///
+    /// It ends with its test, whatever that comes to: its standard input ends then, or it is killed.
+    struct Served {
+        child: Child,
+        out: BufReader<ChildStdout>,
+        greeting: String,
+    }
+
+    impl Drop for Served {
+        fn drop(&mut self) {
+            // One that has ended needs not be killed.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+
+    impl Served {
+        fn start(directory: &Path) -> Served {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_atrapos"))
+                .args(["serve", directory.to_str().expect("UTF-8")])
+                .args(["--listen", "127.0.0.1:0", "--workers", "2", "--no-pin", "--until-eof"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("it starts");
+            let out = BufReader::new(child.stdout.take().expect("a pipe"));
+            let mut served = Served { child, out, greeting: String::new() };
+            while !served.greeting.contains("a shell without a password") {
+                let read = served.out.read_line(&mut served.greeting).expect("a line");
+                assert_ne!(read, 0, "it said {}", served.greeting);
+            }
+            served
+        }
+
+        /// Asks it to end, and returns what it said since.
+        fn end(mut self) -> String {
+            interrupt(&self.child);
+            let mut rest = String::new();
+            self.out.read_to_string(&mut rest).expect("text");
+            assert_eq!(self.child.wait().expect("it ends").code(), Some(0), "{rest}");
+            rest
+        }
+    }
+
+    #[test]
+    fn a_password_is_shown_once_and_the_owner_needs_none() {
+        let parent = tempfile::tempdir().expect("a directory");
+        // Deeper than the path of a socket may be long.
+        let directory = parent.path().join("deep".repeat(30)).join("db");
+        std::fs::create_dir(directory.parent().expect("a parent")).expect("made");
+        let text = directory.to_str().expect("UTF-8");
+        let served = Served::start(&directory);
+        assert!(served.greeting.contains("user=atrapos dbname=atrapos"), "{}", served.greeting);
+        for (path, mode) in [("server", 0o700), ("server/users", 0o600)] {
+            let about = std::fs::metadata(directory.join(path)).expect("it is there");
+            assert_eq!(about.permissions().mode() & 0o777, mode, "{path}");
+        }
+        let shell = run(&["sql", text, "--command", "no statement at all"]);
+        assert_eq!(shell.status.code(), Some(1));
+        assert!(stderr(&shell).starts_with("ERROR: "), "{}", stderr(&shell));
+        let second = refused(&["serve", text, "--listen", "127.0.0.1:0", "--no-pin"]);
+        assert!(second.contains("is open in process"), "{second}");
+        let said = served.end();
+        assert!(
+            said.contains("password of atrapos, shown this once: ") && said.ends_with("ended\n"),
+            "{said}"
+        );
+        let again = Served::start(&directory);
+        let said = again.end();
+        assert!(!said.contains("password of"), "{said}");
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("db");
+        let text = directory.to_str().expect("UTF-8");
+        let complaint = refused(&["sql", text]);
+        assert!(complaint.contains("no server listens"), "{complaint}");
+        let complaint = refused(&["serve", text, "--no-pin", "--auth", "trust", "--listen", "0.0.0.0:0"]);
+        assert!(complaint.contains("0.0.0.0:0") && complaint.contains("--auth scram"), "{complaint}");
+        let complaint = refused(&["serve", text, "--no-pin", "--password-file", "/nowhere"]);
+        assert!(complaint.contains("/nowhere"), "{complaint}");
+        let (certificate, key) = ("/nowhere/certificate", "/nowhere/key");
+        let complaint = refused(&[
+            "serve",
+            text,
+            "--no-pin",
+            "--tls-cert",
+            certificate,
+            "--tls-key",
+            key,
+            "--listen",
+            "127.0.0.1:0",
+        ]);
+        assert!(complaint.contains(certificate), "{complaint}");
+    }
+}

@@ -1,0 +1,157 @@
+//! The answers of statements, as messages of the protocol.
+//!
+//! Owns: which message an answer becomes, and the client's part of a COPY. Never: decides when an answer is due.
+//!
+//! Invariant: what is appended here is sent when the buffer is full and the connection asks for room ([`Sink::ready`]), or by the session.
+
+use atrapos_sql::{Column, Format, Sink, SinkFuture, SqlError, SqlState};
+
+use crate::errors::{self, fatal};
+use crate::protocol::backend;
+use crate::protocol::frontend::Frontend;
+use crate::stream::{Broken, Channel};
+
+/// The type of a CopyData message.
+const COPY_DATA: u8 = b'd';
+
+/// What a session and the answers of its statements share.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    pub(crate) channel: Channel,
+    /// True if the connection has failed: nothing more can be said on it.
+    pub(crate) broken: bool,
+}
+
+impl Outbox {
+    /// Sends all there is.
+    pub(crate) async fn send(&mut self) -> Result<(), SqlError> {
+        let sent = self.channel.send().await;
+        sent.map_err(|error| self.lost(&error))
+    }
+
+    /// Appends an error.
+    pub(crate) fn error(&mut self, error: &SqlError) {
+        errors::write(self.channel.out(), error);
+    }
+
+    fn lost(&mut self, error: &dyn std::fmt::Display) -> SqlError {
+        self.broken = true;
+        fatal(errors::CONNECTION_FAILURE, format!("the connection to the client is lost: {error}"))
+    }
+
+    /// Takes the next piece of what a client copies in.
+    async fn next_piece(&mut self) -> Result<Option<Vec<u8>>, SqlError> {
+        self.send().await?;
+        let mut body = Vec::new();
+        loop {
+            let tag = match self.channel.message(&mut body).await {
+                Ok(Some(tag)) => tag,
+                Ok(None) => return Err(self.lost(&"it ended during COPY")),
+                Err(broken @ Broken::Socket(_)) => return Err(self.lost(&broken)),
+                Err(broken @ Broken::Length(_)) => {
+                    let error = fatal(SqlState::PROTOCOL_VIOLATION, broken.to_string());
+                    self.error(&error);
+                    let _ = self.channel.send().await;
+                    self.broken = true;
+                    return Err(error);
+                }
+            };
+            if tag == COPY_DATA {
+                // All of the body is data: it is handed on without a copy.
+                return Ok(Some(body));
+            }
+            match Frontend::read(tag, &body) {
+                Ok(Frontend::CopyDone) => return Ok(None),
+                Ok(Frontend::CopyFail(why)) => {
+                    let why = format!("COPY from stdin failed: {why}");
+                    return Err(SqlError::new(SqlState::QUERY_CANCELED, why));
+                }
+                // Clients of the extended protocol send them without knowing that a COPY is what they run.
+                Ok(Frontend::Flush | Frontend::Sync) => {}
+                Ok(Frontend::Terminate) => return Err(self.lost(&"it ended during COPY")),
+                Ok(_) => {
+                    let why = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
+                    return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, why));
+                }
+                Err(error) => return Err(errors::malformed(&error)),
+            }
+        }
+    }
+}
+
+/// Appends the description of a result's columns.
+pub(crate) fn row_description(out: &mut Vec<u8>, columns: &[Column]) {
+    backend::message(out, b'T', |body| {
+        backend::count(body, columns.len());
+        for column in columns {
+            backend::string(body, &column.name);
+            body.extend_from_slice(&column.table.to_be_bytes());
+            body.extend_from_slice(&column.number.to_be_bytes());
+            body.extend_from_slice(&column.ty.oid().to_be_bytes());
+            body.extend_from_slice(&column.ty.size().to_be_bytes());
+            body.extend_from_slice(&column.modifier.code().to_be_bytes());
+            body.extend_from_slice(&column.format.code().to_be_bytes());
+        }
+    });
+}
+
+/// Appends the beginning of a COPY: its direction is the message's type.
+fn copy_response(out: &mut Vec<u8>, tag: u8, format: Format, columns: usize) {
+    backend::message(out, tag, |body| {
+        body.push(u8::from(format == Format::Binary));
+        backend::count(body, columns);
+        for _ in 0..columns {
+            body.extend_from_slice(&format.code().to_be_bytes());
+        }
+    });
+}
+
+impl Sink for Outbox {
+    fn row_description(&mut self, columns: &[Column]) {
+        row_description(self.channel.out(), columns);
+    }
+
+    fn rows(&mut self, messages: &[u8], _count: usize) {
+        self.channel.out().extend_from_slice(messages);
+    }
+
+    fn complete(&mut self, tag: &str) {
+        backend::command_complete(self.channel.out(), tag);
+    }
+
+    fn empty_query(&mut self) {
+        backend::bare(self.channel.out(), b'I');
+    }
+
+    fn notice(&mut self, notice: &SqlError) {
+        errors::write(self.channel.out(), notice);
+    }
+
+    fn portal_suspended(&mut self) {
+        backend::bare(self.channel.out(), b's');
+    }
+
+    fn copy_out_begin(&mut self, format: Format, columns: usize) {
+        copy_response(self.channel.out(), b'H', format, columns);
+    }
+
+    fn copy_out(&mut self, messages: &[u8]) {
+        self.channel.out().extend_from_slice(messages);
+    }
+
+    fn copy_out_end(&mut self) {
+        backend::bare(self.channel.out(), b'c');
+    }
+
+    fn copy_in_begin(&mut self, format: Format, columns: usize) {
+        copy_response(self.channel.out(), b'G', format, columns);
+    }
+
+    fn copy_data(&mut self) -> SinkFuture<'_, Option<Vec<u8>>> {
+        Box::pin(self.next_piece())
+    }
+
+    fn ready(&mut self) -> SinkFuture<'_, ()> {
+        Box::pin(async { if self.channel.is_full() { self.send().await } else { Ok(()) } })
+    }
+}

@@ -1,0 +1,307 @@
+//! The conversation with a client that has logged in.
+//!
+//! Owns: which message may come when, and what each is answered. Never: knows what a statement does.
+//!
+//! Invariants: after an error in the extended protocol all messages are skipped up to Sync; ReadyForQuery follows each Query and each Sync,
+//! and nothing else; answers are sent then, at a Flush, and when the buffer is full; while answers wait to be sent, nothing is read.
+//! Futures of statements are in boxes, as they are large and a session is idle for most of its life.
+
+use std::time::Duration;
+
+use atrapos_sql::{Connection, Format, Severity, SqlError, SqlState, TransactionStatus};
+use tokio::sync::watch;
+
+use crate::errors::{self, fatal};
+use crate::outbox::{self, Outbox};
+use crate::protocol::backend;
+use crate::protocol::body::Malformed;
+use crate::protocol::frontend::{self, Bind, Frontend, Target};
+use crate::sessions::Registered;
+use crate::shutdown::Phase;
+use crate::stream::{Broken, Channel};
+
+/// The time that a statement has to notice that it is cancelled when the server ends.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Session {
+    sql: Connection,
+    outbox: Outbox,
+    /// True from an error in the extended protocol up to the next Sync.
+    skipping: bool,
+    /// True if the last message that was taken ended a round: nothing waits for a Sync.
+    between_rounds: bool,
+}
+
+/// What follows a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Continue,
+    End,
+}
+
+/// The reason for which the next message was not taken.
+enum Interrupted {
+    /// The client has gone.
+    Gone,
+    /// The server ends.
+    ShutDown,
+    /// The connection cannot be read any more.
+    Refused(SqlError),
+}
+
+impl Session {
+    pub(crate) fn new(sql: Connection, channel: Channel) -> Session {
+        let outbox = Outbox { channel, broken: false };
+        Session { sql, outbox, skipping: false, between_rounds: true }
+    }
+
+    /// Greets the client and serves it until it goes or the server ends.
+    pub(crate) async fn run(mut self, registered: &Registered, mut phase: watch::Receiver<Phase>) {
+        let out = self.outbox.channel.out();
+        for (name, value) in self.sql.settings().reported() {
+            backend::parameter_status(out, name, value);
+        }
+        self.sql.settings().take_changes();
+        backend::key_data(out, registered.process, &registered.secret);
+        if self.ready_for_query().await.is_err() {
+            return;
+        }
+        let mut body = Vec::new();
+        loop {
+            match self.next_message(&mut body, &mut phase).await {
+                Ok(tag) => match self.answer_or_end(tag, &body, &mut phase).await {
+                    Next::Continue if !self.outbox.broken => {}
+                    Next::Continue | Next::End => break,
+                },
+                Err(Interrupted::Gone) => break,
+                Err(Interrupted::ShutDown) => {
+                    self.outbox.error(&shut_down());
+                    break;
+                }
+                Err(Interrupted::Refused(error)) => {
+                    self.outbox.error(&error);
+                    break;
+                }
+            }
+            body.clear();
+            body.shrink_to(KEPT_BYTES);
+        }
+        // The transaction that is open, if one is, is undone before the client sees the end.
+        drop(self.sql);
+        if !self.outbox.broken {
+            // Whoever has gone already needs not be told.
+            let _ = tokio::time::timeout(CANCEL_GRACE, self.outbox.channel.end()).await;
+        }
+    }
+
+    /// Waits for the next message, or for the end of the server as far as it concerns this session.
+    async fn next_message(
+        &mut self,
+        body: &mut Vec<u8>,
+        phase: &mut watch::Receiver<Phase>,
+    ) -> Result<u8, Interrupted> {
+        let may_end = self.between_rounds && self.sql.status() == TransactionStatus::Idle;
+        let ends = if may_end { Phase::Draining } else { Phase::Ending };
+        let message = tokio::select! {
+            biased;
+            message = self.outbox.channel.message(body) => message,
+            _ = phase.wait_for(|phase| *phase >= ends) => return Err(Interrupted::ShutDown),
+        };
+        match message {
+            Ok(Some(tag)) => Ok(tag),
+            Ok(None) | Err(Broken::Socket(_)) => Err(Interrupted::Gone),
+            Err(broken @ Broken::Length(_)) => {
+                Err(Interrupted::Refused(fatal(SqlState::PROTOCOL_VIOLATION, broken.to_string())))
+            }
+        }
+    }
+
+    /// Answers a message; if the server ends meanwhile, what the message has begun is cancelled.
+    async fn answer_or_end(&mut self, tag: u8, body: &[u8], phase: &mut watch::Receiver<Phase>) -> Next {
+        let cancel = self.sql.cancel_handle();
+        {
+            let mut answer = std::pin::pin!(self.answer(tag, body));
+            tokio::select! {
+                biased;
+                next = &mut answer => return next,
+                _ = phase.wait_for(|phase| *phase == Phase::Ending) => cancel.cancel(),
+            }
+            let _ = tokio::time::timeout(CANCEL_GRACE, &mut answer).await;
+        }
+        self.outbox.error(&shut_down());
+        Next::End
+    }
+
+    async fn answer(&mut self, tag: u8, body: &[u8]) -> Next {
+        if self.skipping && !matches!(tag, b'S' | b'X') {
+            return Next::Continue;
+        }
+        let between_rounds = std::mem::replace(&mut self.between_rounds, false);
+        let answered = match Frontend::read(tag, body) {
+            Ok(Frontend::Terminate) => return Next::End,
+            Ok(Frontend::Sync) => {
+                self.skipping = false;
+                let ended = Box::pin(self.sql.sync()).await;
+                return self.end_round(ended).await;
+            }
+            Ok(Frontend::Query(text)) => {
+                let done = Box::pin(self.sql.simple(text, &mut self.outbox)).await;
+                return self.end_round(done).await;
+            }
+            Ok(Frontend::FunctionCall) => {
+                let refused = SqlError::unsupported("calling functions by a message (it is obsolete)")
+                    .hint("Use SELECT with the function.");
+                Box::pin(self.sql.fail_for_protocol()).await;
+                return self.end_round(Err(refused)).await;
+            }
+            // They were on their way when a COPY failed.
+            Ok(Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_)) => {
+                self.between_rounds = between_rounds;
+                return Next::Continue;
+            }
+            Ok(Frontend::Flush) => self.outbox.send().await,
+            // Nobody is asked for a password any more.
+            Ok(Frontend::Password(_)) | Err(Malformed::Type(_)) => {
+                self.outbox.error(&fatal(SqlState::PROTOCOL_VIOLATION, Malformed::Type(tag).to_string()));
+                return Next::End;
+            }
+            Ok(message) => self.answer_extended(message).await,
+            Err(error) if frontend::is_extended(tag) => {
+                Box::pin(self.sql.fail_for_protocol()).await;
+                Err(errors::malformed(&error))
+            }
+            Err(error) if tag == b'Q' => {
+                Box::pin(self.sql.fail_for_protocol()).await;
+                return self.end_round(Err(errors::malformed(&error))).await;
+            }
+            // It can be answered neither within a round nor by the end of one.
+            Err(error) => {
+                self.outbox.error(&errors::malformed(&error).severity(Severity::Fatal));
+                return Next::End;
+            }
+        };
+        match answered {
+            Ok(()) if self.outbox.channel.is_full() => match self.outbox.send().await {
+                Ok(()) => Next::Continue,
+                Err(_) => Next::End,
+            },
+            Ok(()) => Next::Continue,
+            Err(error) => {
+                self.skipping = true;
+                self.tell(&error)
+            }
+        }
+    }
+
+    /// Answers a message of the extended protocol that neither ends a round nor flushes.
+    async fn answer_extended(&mut self, message: Frontend<'_>) -> Result<(), SqlError> {
+        match message {
+            Frontend::Parse { name, text, types } => {
+                Box::pin(self.sql.parse(name, text, &types)).await?;
+                backend::bare(self.outbox.channel.out(), b'1');
+            }
+            Frontend::Bind(bind) => {
+                self.bind(&bind).await?;
+                backend::bare(self.outbox.channel.out(), b'2');
+            }
+            Frontend::Describe(target, name) => self.describe(target, name)?,
+            Frontend::Execute { portal, limit } => {
+                let ends = self.outbox.channel.next_is(b'S');
+                Box::pin(self.sql.execute(portal, limit as usize, ends, &mut self.outbox)).await?;
+            }
+            Frontend::Close(target, name) => {
+                match target {
+                    Target::Statement => self.sql.close_statement(name),
+                    Target::Portal => self.sql.close_portal(name),
+                }
+                backend::bare(self.outbox.channel.out(), b'3');
+            }
+            other => {
+                return Err(SqlError::new(
+                    SqlState::PROTOCOL_VIOLATION,
+                    format!("unexpected message {other:?}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    async fn bind(&mut self, bind: &Bind<'_>) -> Result<(), SqlError> {
+        let formats = |codes: &[i16]| codes.iter().map(|&code| Format::from_code(code)).collect();
+        let parameters: Result<smallvec::SmallVec<[Format; 8]>, _> = formats(&bind.parameter_formats);
+        let results: Result<smallvec::SmallVec<[Format; 8]>, _> = formats(&bind.result_formats);
+        match (parameters, results) {
+            (Ok(parameters), Ok(results)) => {
+                Box::pin(self.sql.bind(bind.portal, bind.statement, &bind.parameters, &parameters, &results))
+                    .await
+            }
+            (Err(error), _) | (_, Err(error)) => {
+                Box::pin(self.sql.fail_for_protocol()).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn describe(&mut self, target: Target, name: &str) -> Result<(), SqlError> {
+        let columns = match target {
+            Target::Portal => self.sql.describe_portal(name)?,
+            Target::Statement => {
+                let statement = self.sql.describe_statement(name)?;
+                let types = statement.parameters.iter().map(|ty| ty.oid());
+                backend::parameter_description(self.outbox.channel.out(), types);
+                statement.columns
+            }
+        };
+        match columns {
+            Some(columns) => outbox::row_description(self.outbox.channel.out(), &columns),
+            None => backend::bare(self.outbox.channel.out(), b'n'),
+        }
+        Ok(())
+    }
+
+    /// Tells the client of an error; one that is fatal ends the session.
+    fn tell(&mut self, error: &SqlError) -> Next {
+        if self.outbox.broken {
+            return Next::End;
+        }
+        self.outbox.error(error);
+        if error.severity == Severity::Fatal { Next::End } else { Next::Continue }
+    }
+
+    /// Ends a round: an error if there was one, and ReadyForQuery.
+    async fn end_round(&mut self, done: Result<(), SqlError>) -> Next {
+        if let Err(error) = done
+            && self.tell(&error) == Next::End
+        {
+            return Next::End;
+        }
+        match self.ready_for_query().await {
+            Ok(()) => Next::Continue,
+            Err(_) => Next::End,
+        }
+    }
+
+    async fn ready_for_query(&mut self) -> Result<(), SqlError> {
+        let out = self.outbox.channel.out();
+        for (name, value) in self.sql.settings().take_changes() {
+            backend::parameter_status(out, name, &value);
+        }
+        let status = match self.sql.status() {
+            TransactionStatus::Idle => b'I',
+            TransactionStatus::Active => b'T',
+            TransactionStatus::Failed => b'E',
+        };
+        backend::ready_for_query(out, status);
+        self.between_rounds = true;
+        self.outbox.send().await
+    }
+}
+
+/// Bytes of a message that an idle session may keep.
+const KEPT_BYTES: usize = 512;
+
+fn shut_down() -> SqlError {
+    fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+}

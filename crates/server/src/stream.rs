@@ -1,0 +1,314 @@
+//! The bytes of one connection: its socket, what has arrived, and what is to be sent.
+//!
+//! Owns: framing with limits, buffers and their memory, encryption. Never: knows messages by their meaning.
+//!
+//! Invariants: a message is at most [`MOST_MESSAGE_BYTES`] long, and a buffer never grows before the bytes are there that it grows for; a
+//! connection that waits for its client holds no buffers.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+use crate::protocol::startup;
+
+/// The longest message that is taken, in bytes. Statements, parameters and pieces of COPY are far shorter; rows of this engine are, too.
+pub(crate) const MOST_MESSAGE_BYTES: usize = 64 << 20;
+
+/// The longest message that is taken from a client that has not proved who it is.
+const MOST_UNKNOWN_BYTES: usize = 16 << 10;
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 8 << 10;
+
+/// Bytes of a buffer that an idle connection may keep.
+const KEPT_BYTES: usize = 512;
+
+/// Bytes that are kept for sending before they are sent: more would only be latency, fewer would be calls of the system.
+pub(crate) const SEND_BYTES: usize = 16 << 10;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Socket {
+    /// Waits until there is something to read, without a buffer to read it into.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(stream) => stream.poll_read_ready(cx),
+            Socket::Unix(stream) => stream.poll_read_ready(cx),
+            // Bytes may have arrived already, in the buffers of TLS: only reading tells.
+            Socket::Tls(_) => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// The end of a connection while something was to be read or sent.
+#[derive(Debug, Error)]
+pub(crate) enum Broken {
+    /// The socket failed, or ended in the middle of a message.
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+    /// The length of a message is none: nothing that follows can be read.
+    #[error("invalid message length {0}")]
+    Length(u32),
+}
+
+/// A connection's socket and buffers.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: Socket,
+    /// What has arrived; messages up to `taken` have been taken.
+    arrived: Vec<u8>,
+    taken: usize,
+    /// What is to be sent, whole messages; bytes up to `sent` have been.
+    out: Vec<u8>,
+    sent: usize,
+    /// The longest message that is taken.
+    most: usize,
+}
+
+impl Channel {
+    pub(crate) fn new(socket: Socket) -> Channel {
+        Channel { socket, arrived: Vec::new(), taken: 0, out: Vec::new(), sent: 0, most: MOST_UNKNOWN_BYTES }
+    }
+
+    /// Returns the buffer to append messages to.
+    pub(crate) fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    /// Returns true if so much is to be sent that it should be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.out.len() - self.sent >= SEND_BYTES
+    }
+
+    /// Sends all that is to be sent.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.sent < self.out.len() {
+            let sent = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.out[self.sent..]))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += sent;
+        }
+        if self.sent > 0 {
+            // TLS has buffers of its own.
+            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            self.out.clear();
+            self.sent = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends all that is to be sent.
+    pub(crate) async fn send(&mut self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_send(cx)).await
+    }
+
+    /// Sends what is left and ends the connection in an orderly way.
+    pub(crate) async fn end(mut self) -> io::Result<()> {
+        self.send().await?;
+        poll_fn(|cx| Pin::new(&mut self.socket).poll_shutdown(cx)).await
+    }
+
+    /// Takes the next message: its body replaces the content of `body`, its type is returned; `None` if the client has ended the
+    /// connection between two messages.
+    pub(crate) fn poll_message(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut Vec<u8>,
+    ) -> Poll<Result<Option<u8>, Broken>> {
+        loop {
+            if let Some((&tag, framed)) = self.arrived[self.taken..].split_first()
+                && let Some(content) = frame(framed, self.most)?
+            {
+                body.clear();
+                body.extend_from_slice(content);
+                self.taken += 1 + LENGTH_BYTES + content.len();
+                return Poll::Ready(Ok(Some(tag)));
+            }
+            if !ready!(self.poll_more(cx))? {
+                return Poll::Ready(self.ended().map(|()| None));
+            }
+        }
+    }
+
+    /// Takes the next message.
+    pub(crate) async fn message(&mut self, body: &mut Vec<u8>) -> Result<Option<u8>, Broken> {
+        poll_fn(|cx| self.poll_message(cx, body)).await
+    }
+
+    /// Returns true if the next message has arrived, is of this type and has no body.
+    pub(crate) fn next_is(&self, tag: u8) -> bool {
+        self.arrived[self.taken..].starts_with(&[tag, 0, 0, 0, LENGTH_BYTES as u8])
+    }
+
+    /// Takes the first packet, which has no type.
+    pub(crate) async fn first_packet(&mut self, body: &mut Vec<u8>) -> Result<Option<()>, Broken> {
+        loop {
+            if let Some(content) = frame(&self.arrived[self.taken..], startup::MOST_BYTES)? {
+                body.clear();
+                body.extend_from_slice(content);
+                self.taken += LENGTH_BYTES + content.len();
+                return Ok(Some(()));
+            }
+            if !poll_fn(|cx| self.poll_more(cx)).await? {
+                return self.ended().map(|()| None);
+            }
+        }
+    }
+
+    /// Returns true if nothing has arrived that was not taken: before encryption begins it must be so, or somebody else might have
+    /// put it there.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.taken == self.arrived.len()
+    }
+
+    /// Returns true if nobody in between can read or change what is sent.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        matches!(self.socket, Socket::Tls(_))
+    }
+
+    /// Returns true if the socket is one of TCP that is not encrypted.
+    pub(crate) fn is_tcp(&self) -> bool {
+        matches!(self.socket, Socket::Tcp(_))
+    }
+
+    /// Takes messages of any length from now on: the client has proved who it is.
+    pub(crate) fn lift_limit(&mut self) {
+        self.most = MOST_MESSAGE_BYTES;
+    }
+
+    /// Returns the socket, to be replaced by an encrypted one.
+    pub(crate) fn into_socket(self) -> Socket {
+        self.socket
+    }
+
+    fn ended(&self) -> Result<(), Broken> {
+        if self.is_drained() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) }
+    }
+
+    /// Reads what has arrived; returns false if nothing more will.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        self.arrived.drain(..self.taken);
+        self.taken = 0;
+        if self.arrived.is_empty() {
+            self.arrived.shrink_to(KEPT_BYTES);
+            if self.out.is_empty() {
+                self.out.shrink_to(KEPT_BYTES);
+            }
+            ready!(self.socket.poll_readable(cx))?;
+        }
+        self.arrived.reserve(READ_BYTES);
+        // The future has no state of its own: it is made anew for each poll.
+        let read = pin!(self.socket.read_buf(&mut self.arrived)).poll(cx);
+        if read.is_pending() && self.arrived.is_empty() {
+            self.arrived.shrink_to(KEPT_BYTES);
+        }
+        Poll::Ready(Ok(ready!(read)? > 0))
+    }
+}
+
+const LENGTH_BYTES: usize = 4;
+
+/// Returns the content of a frame, without its length; `None` if it is not all there yet.
+fn frame(bytes: &[u8], most: usize) -> Result<Option<&[u8]>, Broken> {
+    let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    let claimed = u32::from_be_bytes(*length);
+    match (claimed as usize).checked_sub(LENGTH_BYTES) {
+        Some(length) if length <= most => Ok(rest.get(..length)),
+        _ => Err(Broken::Length(claimed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_whole_and_bounded() {
+        assert!(matches!(frame(b"\0\0\0", 8), Ok(None)));
+        assert!(matches!(frame(b"\0\0\0\x06a", 8), Ok(None)));
+        assert_eq!(frame(b"\0\0\0\x06abc", 8).expect("a frame"), Some(&b"ab"[..]));
+        assert_eq!(frame(b"\0\0\0\x04", 8).expect("a frame"), Some(&b""[..]));
+        for length in [0_u32, 3, 13, u32::MAX] {
+            let bytes = length.to_be_bytes();
+            let refused = frame(&bytes, 8);
+            assert!(matches!(refused, Err(Broken::Length(claimed)) if claimed == length));
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_arrive_in_pieces_and_in_heaps() {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let mut channel = Channel::new(Socket::Unix(ours));
+        channel.lift_limit();
+        let bytes = [&b"Q\0\0\0\x06a\0"[..], b"S\0\0\0\x04", b"d\0\0\x40\x04", &[7; 0x4000], b"X\0"].concat();
+        let writer = tokio::spawn(async move {
+            for piece in bytes.chunks(3) {
+                let mut rest = piece;
+                while !rest.is_empty() {
+                    theirs.writable().await.expect("writable");
+                    match theirs.try_write(rest) {
+                        Ok(written) => rest = &rest[written..],
+                        Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                    }
+                }
+            }
+        });
+        let mut body = Vec::new();
+        for (tag, length) in [(b'Q', 2), (b'S', 0), (b'd', 0x4000)] {
+            assert_eq!(channel.message(&mut body).await.expect("a message"), Some(tag));
+            assert_eq!(body.len(), length);
+        }
+        let torn = channel.message(&mut body).await.expect_err("it ends within a message");
+        assert!(matches!(torn, Broken::Socket(error) if error.kind() == io::ErrorKind::UnexpectedEof));
+        writer.await.expect("all was written");
+    }
+}

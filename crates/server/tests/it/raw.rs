@@ -1,0 +1,197 @@
+//! A server for a test, and a client that says what it is told to.
+//!
+//! Owns: starting both, and framing. Never: hides a message.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use atrapos::{Database, Schema};
+use atrapos_server::{Server, ServerOptions, Users};
+use atrapos_sql::{SqlDatabase, SqlOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The time after which a test gives up waiting for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The name of the database of tests.
+pub(crate) const DATABASE: &str = "test";
+
+/// Version 3.0 of the protocol.
+pub(crate) const VERSION: u32 = 3 << 16;
+
+/// A server that ends with its test.
+pub(crate) struct Running {
+    server: Option<Server>,
+}
+
+impl Running {
+    /// Starts a server in memory that trusts everybody, with other options if `change` makes some.
+    pub(crate) fn start(change: impl FnOnce(&mut ServerOptions)) -> Running {
+        let mut options = ServerOptions {
+            listen: vec!["127.0.0.1:0".parse().expect("an address")],
+            socket_directory: None,
+            private_directory: None,
+            http: None,
+            users: None,
+            tls: None,
+            max_connections: 100,
+            threads: 1,
+        };
+        change(&mut options);
+        // Opening a database and starting a server wait, which the thread of a test must not.
+        let started = std::thread::spawn(move || {
+            let builder = Database::builder(Schema::new()).workers(2).pin(false);
+            let database = builder.in_memory().expect("a database");
+            let name = SqlOptions { name: DATABASE.to_owned(), ..SqlOptions::default() };
+            let database = SqlDatabase::open(database, name).expect("SQL");
+            Server::start(database, options).expect("a server")
+        });
+        Running { server: Some(started.join().expect("it starts")) }
+    }
+
+    /// Starts a server with one user.
+    pub(crate) fn with_user(name: &str, password: &str) -> Running {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (users, _) = Users::open(&directory.path().join("users"), name, Some(password)).expect("users");
+        Running::start(|options| options.users = Some(users))
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        self.server.as_ref().expect("it runs until it is dropped")
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server().addresses()[0]
+    }
+
+    /// Ends the server, on a thread that may wait.
+    pub(crate) async fn end(mut self) {
+        if let Some(server) = self.server.take() {
+            tokio::task::spawn_blocking(move || server.end()).await.expect("it ends");
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            let ending = std::thread::spawn(move || server.end());
+            let _ = ending.join();
+        }
+    }
+}
+
+/// A message from the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) tag: u8,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Message {
+    /// Returns a field of an error or a notice.
+    pub(crate) fn field(&self, code: u8) -> Option<String> {
+        assert!(matches!(self.tag, b'E' | b'N'), "{self:?}");
+        self.body
+            .split(|&byte| byte == 0)
+            .find(|field| field.first() == Some(&code))
+            .map(|field| String::from_utf8_lossy(&field[1..]).into_owned())
+    }
+
+    /// Returns severity and SQLSTATE of an error.
+    pub(crate) fn error(&self) -> (String, String) {
+        (self.field(b'V').expect("a severity"), self.field(b'C').expect("a state"))
+    }
+}
+
+/// Returns the types of messages as a text.
+pub(crate) fn tags(messages: &[Message]) -> String {
+    messages.iter().map(|message| char::from(message.tag)).collect()
+}
+
+/// A message to the server.
+pub(crate) fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).expect("short");
+    [&[tag][..], &length.to_be_bytes(), body].concat()
+}
+
+/// A first packet: a code, and what follows it.
+pub(crate) fn packet(code: u32, rest: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(rest.len() + 8).expect("short");
+    [&length.to_be_bytes()[..], &code.to_be_bytes(), rest].concat()
+}
+
+/// A startup message.
+pub(crate) fn startup(version: u32, parameters: &[&str]) -> Vec<u8> {
+    let mut rest = Vec::new();
+    for parameter in parameters {
+        rest.extend_from_slice(parameter.as_bytes());
+        rest.push(0);
+    }
+    rest.push(0);
+    packet(version, &rest)
+}
+
+/// A connection.
+pub(crate) struct Raw {
+    pub(crate) stream: TcpStream,
+}
+
+impl Raw {
+    pub(crate) async fn connect(address: SocketAddr) -> Raw {
+        Raw { stream: TcpStream::connect(address).await.expect("a connection") }
+    }
+
+    /// Connects and logs in. Returns the messages up to the first ReadyForQuery, too.
+    pub(crate) async fn logged_in(address: SocketAddr) -> (Raw, Vec<Message>) {
+        let mut raw = Raw::connect(address).await;
+        raw.send(&startup(VERSION, &["user", "ada", "database", DATABASE])).await;
+        let greeting = raw.until_ready().await;
+        assert_eq!(greeting.last().expect("a message").tag, b'Z', "{greeting:?}");
+        (raw, greeting)
+    }
+
+    pub(crate) async fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("sent");
+    }
+
+    pub(crate) async fn byte(&mut self) -> u8 {
+        tokio::time::timeout(PATIENCE, self.stream.read_u8()).await.expect("in time").expect("a byte")
+    }
+
+    /// Reads a message; `None` if the server has ended the connection.
+    pub(crate) async fn read(&mut self) -> Option<Message> {
+        tokio::time::timeout(PATIENCE, async {
+            let tag = self.stream.read_u8().await.ok()?;
+            let length = self.stream.read_u32().await.expect("a whole message");
+            assert!((4..1 << 24).contains(&length), "a length of {length} after {tag}");
+            let mut body = vec![0; length as usize - 4];
+            self.stream.read_exact(&mut body).await.expect("a whole message");
+            Some(Message { tag, body })
+        })
+        .await
+        .expect("an answer in time")
+    }
+
+    /// Reads messages up to ReadyForQuery or the end.
+    pub(crate) async fn until_ready(&mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while let Some(message) = self.read().await {
+            messages.push(message);
+            if messages.last().is_some_and(|message| message.tag == b'Z') {
+                break;
+            }
+        }
+        messages
+    }
+
+    /// Reads messages up to the end.
+    pub(crate) async fn until_end(&mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while let Some(message) = self.read().await {
+            messages.push(message);
+        }
+        messages
+    }
+}
