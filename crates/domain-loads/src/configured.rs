@@ -98,7 +98,7 @@ impl StructureRun {
     }
 }
 
-/// What a run has measured of one domain.
+/// The measurements of one domain in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainRun {
     /// Its name.
@@ -122,7 +122,7 @@ pub struct ConfiguredRun {
     pub structures: Vec<StructureRun>,
     /// The domains at the end, in the order of the configuration.
     pub domains: Vec<DomainRun>,
-    /// What the controller has decided, if the domains adapt.
+    /// The decisions of the controller, if the domains adapt.
     pub adaptations: Vec<Adaptation>,
     /// Processing units of the clients; none if they are not pinned.
     pub client_cpus: Vec<CpuId>,

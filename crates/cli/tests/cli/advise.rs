@@ -1,4 +1,4 @@
-//! What `atrapos advise` measures, predicts, says and refuses. No test here asserts that anything is fast.
+//! Answers of `atrapos advise`: its measurements, predictions, sentences and refusals. No test here asserts that anything is fast.
 
 use serde_json::Value;
 

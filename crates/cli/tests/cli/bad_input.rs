@@ -1,4 +1,4 @@
-//! What makes no sense is refused: one clear sentence, exit status 2, and nothing lost.
+//! Refusals of what makes no sense: one clear sentence, exit status 2, and nothing lost.
 
 use crate::support::{quick, run, stderr, stdout};
 

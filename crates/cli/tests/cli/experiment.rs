@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::bad_input::refused;
 use crate::support::{quick, run, stderr, stdout};
 
-/// What a quick experiment printed and wrote.
+/// The output and the files of a quick experiment.
 struct Result {
     text: String,
     json: Value,
@@ -33,7 +33,7 @@ fn experiment(name: &str, more: &[&str]) -> Result {
     Result { text, json, csv: read(&csv), svg: read(&svg) }
 }
 
-/// Whether the machine stood still for so long that nothing is left of a phase: phases end by the clock.
+/// Returns true if the machine stood still for so long that nothing is left of a phase: phases end by the clock.
 fn was_missed(phase: &Value) -> bool {
     let second = |key: &str| phase[key].as_f64();
     second("begin_s").zip(second("end_s")).is_some_and(|(begin, end)| end - begin < 0.1)
