@@ -12,6 +12,7 @@
 //! effort is bounded by a count of evaluations, never by time.
 
 mod anneal;
+mod busiest;
 mod partitioning;
 mod placement;
 mod refine;

@@ -4,6 +4,7 @@
 //!
 //! Invariants: the running totals agree with [`evaluate`](crate::evaluate) up to rounding; owners are available ranks.
 
+use super::busiest::Busiest;
 use crate::cost::{PerUnit, SyncCycles, Weights};
 use crate::ids::TableIndex;
 use crate::platform::{Platform, Span};
@@ -103,9 +104,6 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// A change concerns two workers, so one of the three most loaded is another one.
-const MOST: usize = 3;
-
 /// Changes smaller than this are rounding.
 pub(crate) const GAIN_MIN: f64 = 1e-12;
 
@@ -115,8 +113,7 @@ pub(crate) struct State<'a> {
     pub(crate) problem: &'a Problem<'a>,
     pub(crate) owner: Vec<u32>,
     pub(crate) load: Vec<f64>,
-    /// The most loaded workers with their loads, the most loaded first: more than a change concerns.
-    most: [(u32, f64); MOST],
+    busiest: Busiest,
     /// Cost of each synchronization point, in cycles.
     sync: Vec<f64>,
     pub(crate) objective: f64,
@@ -144,7 +141,7 @@ impl<'a> State<'a> {
             problem,
             owner,
             load: vec![0.0; problem.platform.worker_count()],
-            most: [(u32::MAX, 0.0); MOST],
+            busiest: Busiest::new(),
             sync: vec![0.0; points],
             objective: 0.0,
             effort: 0,
@@ -164,7 +161,7 @@ impl<'a> State<'a> {
         for (owner, cost) in self.owner.iter().zip(problem.workload.all_costs()) {
             self.load[*owner as usize] += cost;
         }
-        self.find_most();
+        self.busiest.find(&problem.available, &self.load);
         let imbalance: f64 =
             problem.available.iter().map(|rank| (self.load[*rank as usize] - problem.load_mean).abs()).sum();
         let mut sync = 0.0;
@@ -178,27 +175,9 @@ impl<'a> State<'a> {
             .sum();
         let PerUnit { imbalance: per_imbalance, busiest, sync: per_sync, cut } = problem.per_unit;
         self.objective = imbalance * per_imbalance
-            + (self.most[0].1 - problem.load_mean) * busiest
+            + (self.busiest.greatest() - problem.load_mean) * busiest
             + sync * per_sync
             + cuts as f64 * cut;
-    }
-
-    fn find_most(&mut self) {
-        self.most = [(u32::MAX, 0.0); MOST];
-        for rank in &self.problem.available {
-            let mut next = (*rank, self.load[*rank as usize]);
-            for held in &mut self.most {
-                if next.1 > held.1 {
-                    std::mem::swap(held, &mut next);
-                }
-            }
-        }
-    }
-
-    /// The load of the most loaded worker if these two had these loads.
-    fn most_with(&self, changed: [(u32, f64); 2]) -> f64 {
-        let other = self.most.iter().find(|(rank, _)| changed.iter().all(|(of, _)| of != rank));
-        changed.iter().map(|(_, load)| *load).chain(other.map(|(_, load)| *load)).fold(0.0, f64::max)
     }
 
     fn cycles_of(&mut self, point: u32) -> f64 {
@@ -245,7 +224,8 @@ impl<'a> State<'a> {
         let (load_from, load_to) = (self.load[from as usize], self.load[to as usize]);
         let imbalance = deviation(load_from - moved) - deviation(load_from) + deviation(load_to + moved)
             - deviation(load_to);
-        let most = self.most_with([(from, load_from - moved), (to, load_to + moved)]) - self.most[0].1;
+        let greatest = self.busiest.greatest_with([(from, load_from - moved), (to, load_to + moved)]);
+        let most = greatest - self.busiest.greatest();
         let table = problem.table_of(slices.start);
         let mut cuts = 0_i32;
         let neighbours = [
@@ -297,11 +277,7 @@ impl<'a> State<'a> {
             self.sync[*point as usize] = *cycles;
         }
         self.objective += delta;
-        let least_of_most = self.most[MOST - 1].1;
-        let is_one = |rank: u32| self.most.iter().any(|(held, _)| *held == rank);
-        if is_one(from) || is_one(*to) || self.load[*to as usize] > least_of_most {
-            self.find_most();
-        }
+        self.busiest.follow([from, *to], &self.problem.available, &self.load);
     }
 
     /// Moves `slices` to `to` if the objective falls; says whether it did.
