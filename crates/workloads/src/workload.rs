@@ -148,7 +148,7 @@ pub enum AuditError {
 /// A workload: schema, population, generator, procedures and auditor.
 ///
 /// One value describes one configuration of it, for a given number of workers. Dispatch is static: a transaction of a
-/// session costs no box and no virtual call, unless the workload requests boxes ([`Client::run_boxed`]).
+/// session costs no box and no virtual call, unless the workload requests boxes ([`Client::run_apart`]).
 pub trait Workload: Clone + Send + Sync + 'static {
     /// State that one client keeps from transaction to transaction: its generator and its handles of tables.
     type State: Send + 'static;
