@@ -376,7 +376,7 @@ fn seats(domains: &Domains, configuration: &Configuration) -> Result<Vec<Vec<Own
     configuration.domains.iter().map(of_domain).collect()
 }
 
-/// What one client has done on each structure.
+/// The operations of one client on each structure.
 struct ClientRun {
     structures: Vec<(Tally, u64)>,
     began: Instant,

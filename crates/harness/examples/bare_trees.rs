@@ -65,7 +65,7 @@ fn insert<R: Row>(tree: &mut Tree, key: &[u8], row: &R, scratch: &mut Vec<u8>) -
     Ok(tree.insert(key, scratch, 0)?)
 }
 
-/// What a thread runs.
+/// The transactions of a thread.
 trait Bare: Send {
     /// Runs some transactions and returns their number.
     fn run_some(&mut self) -> Result<u64, Error>;
@@ -115,15 +115,12 @@ impl Subscribers {
 
     fn get_together(&mut self) -> Result<u64, Error> {
         let keys: [KeyBuf; TOGETHER] = std::array::from_fn(|_| self.parameters.s_id().encode());
-        let mut positions = [Position::unknown(); TOGETHER];
         let mut probes = keys.each_ref().map(|key| Probe::new(&self.subscribers, key));
         locate_batch(&mut probes);
-        for (position, probe) in positions.iter_mut().zip(&probes) {
-            *position = probe.position;
+        for probe in &probes {
             let row = probe.row().ok_or("a subscriber is missing")?;
             black_box(Subscriber::decode(row.bytes)?);
         }
-        black_box(positions);
         Ok(TOGETHER as u64)
     }
 

@@ -352,6 +352,14 @@ impl<S: Shard> Worker<S> {
         self.core.step_time.get()
     }
 
+    /// Returns true if the current step has taken as long as polls take in a step: what else a message could do at once should
+    /// be a task then.
+    #[inline]
+    #[must_use]
+    pub fn is_step_long(&self) -> bool {
+        self.now() >= self.step_time().after(self.polling)
+    }
+
     /// The clock of this runtime.
     #[inline]
     #[must_use]

@@ -18,7 +18,7 @@ impl Count {
     }
 }
 
-/// What a server counts of its connections; statements are not among it, so that sessions share no counter.
+/// The counters of a server's connections; statements are not among it, so that sessions share no counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Connections taken from sockets.

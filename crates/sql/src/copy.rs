@@ -37,20 +37,27 @@ pub(crate) struct Form {
 /// A field of a line: `None` for NULL.
 pub(crate) type Fields = Vec<Option<String>>;
 
-impl Form {
-    /// The form that options ask for.
-    pub(crate) fn of(
-        options: &[ast::CopyOption],
-        legacy: &[ast::CopyLegacyOption],
-    ) -> Result<Form, SqlError> {
-        let mut form = Form {
+impl Default for Form {
+    /// The text form, as PostgreSQL has it without options.
+    fn default() -> Form {
+        Form {
             is_csv: false,
             delimiter: b'\t',
             null: "\\N".to_owned(),
             header: false,
             quote: b'"',
             escape: b'"',
-        };
+        }
+    }
+}
+
+impl Form {
+    /// The form that options ask for.
+    pub(crate) fn of(
+        options: &[ast::CopyOption],
+        legacy: &[ast::CopyLegacyOption],
+    ) -> Result<Form, SqlError> {
+        let mut form = Form::default();
         let is_csv = options
             .iter()
             .any(|option| matches!(option, ast::CopyOption::Format(name) if ident(name) == "csv"))

@@ -14,7 +14,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
-use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use atrapos_partition::partition::{PartitionId, Tables};
@@ -178,8 +177,6 @@ struct Turns {
 const SESSION_TURNS: u32 = 8;
 /// Procedures sent by others between two looks at the clock.
 const UNTIMED: u32 = 4;
-/// The time in a step after which no further procedure that was sent runs at once: as long as polls take in a step.
-const TURNS_TIME: Duration = Duration::from_micros(20);
 /// Number of deferred look-ups, and of steps with procedures that were sent, between two looks at the size of the data.
 const BETWEEN_LOOKS: u32 = 4096;
 /// Bytes of the lines that the rows of a worker take, beyond which the look-ups of sessions are made together: a part of the cache
@@ -208,7 +205,7 @@ impl Turns {
         } else {
             self.sent.set(sent);
             if sent.is_multiple_of(UNTIMED) && !self.is_over.get() {
-                self.is_over.set(worker.now().since(step) > worker.clock().ticks(TURNS_TIME));
+                self.is_over.set(worker.is_step_long());
             }
         }
         self.line_bytes.get() <= SENT_NEAR_BYTES && !self.is_over.get()

@@ -237,7 +237,7 @@ impl Session {
     /// then `outcome` is its outcome. Otherwise returns what is left to do by [`finish_stored`](Session::finish_stored), which
     /// has to be called with the same arguments, or the transaction may have run without anybody being told.
     ///
-    /// Without a future around it, a short transaction takes a fifth fewer instructions.
+    /// Without a future around it, a short transaction takes an eighth fewer instructions.
     #[inline(always)]
     pub fn begin_stored<'a, P: StoredProcedure>(
         &'a self,
@@ -363,19 +363,27 @@ impl Session {
     /// is looked up: for procedures that are rare, or of which there are many to compile.
     pub async fn finish_stored_apart<P: StoredProcedure>(
         &self,
-        Unfinished(mut rest): Unfinished<'_>,
+        rest: Unfinished<'_>,
         tables: &P::Tables,
         procedure: &P,
         outcome: &mut Result<P::Result, Abort>,
     ) {
-        if let Rest::Deferred(start, ticket) = &mut rest {
-            let position = self.worker.shard().lookups.result(&self.worker, *ticket).await;
-            match self.begin_found(start, *ticket, position, tables, procedure, outcome) {
-                None => return,
-                Some(Unfinished(left)) => rest = left,
-            }
+        if let Some(Unfinished(rest)) = self.looked_up(rest, tables, procedure, outcome).await {
+            self.end_stored_apart(rest, tables, procedure, outcome).await;
         }
-        self.end_stored_apart(rest, tables, procedure, outcome).await;
+    }
+
+    /// Waits for the look-up of a stored procedure, if it is deferred, and begins it then. Returns what is left to do.
+    async fn looked_up<'a, P: StoredProcedure>(
+        &self,
+        rest: Unfinished<'a>,
+        tables: &P::Tables,
+        procedure: &P,
+        outcome: &mut Result<P::Result, Abort>,
+    ) -> Option<Unfinished<'a>> {
+        let Unfinished(Rest::Deferred(mut start, ticket)) = rest else { return Some(rest) };
+        let position = self.worker.shard().lookups.result(&self.worker, ticket).await;
+        self.begin_found(&mut start, ticket, position, tables, procedure, outcome)
     }
 
     /// Completes a direct transaction that has ended: waits until its outcome may be told, or runs its procedure again.
@@ -593,15 +601,21 @@ fn run_forwarded<P: StoredProcedure>(
         let session = Session::new(own);
         session.set_pipelined(is_early);
         let route = procedure.home(&tables);
-        let (mut rest, mut outcome) = match rest {
-            Some((rest, outcome)) => (Some(rest), outcome),
-            None => (None, Err(Abort::UNFINISHED)),
+        let mut outcome = Err(Abort::UNFINISHED);
+        let mut rest = match rest {
+            Some((rest, ended)) => {
+                outcome = ended;
+                Some(rest)
+            }
+            None => session.begin_stored(&route, &tables, &procedure, &mut outcome),
         };
-        if rest.is_none() {
-            rest = session.begin_stored(&route, &tables, &procedure, &mut outcome);
+        if let Some(deferred) = rest {
+            rest = session.looked_up(deferred, &tables, &procedure, &mut outcome).await;
         }
-        if let Some(rest) = rest {
-            session.finish_stored_apart(rest, &tables, &procedure, &mut outcome).await;
+        if let Some(Unfinished(rest)) = rest {
+            // A home that no longer owns the key runs it all the same: sent on, it could meet the partition on its way.
+            let rest = if matches!(rest, Rest::Elsewhere(_)) { Rest::NotDirect(None) } else { rest };
+            session.end_stored_apart(rest, &tables, &procedure, &mut outcome).await;
         }
         reply.send(&session.worker, (outcome, session.told.get()));
     });

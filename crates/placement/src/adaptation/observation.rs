@@ -18,7 +18,7 @@ use super::Adaptive;
 pub(super) struct Glance {
     at: Ticks,
     committed: u64,
-    /// What was recorded and not yet collected, by worker.
+    /// The records not yet collected, by worker.
     workers: Vec<SoFar>,
 }
 

@@ -26,7 +26,7 @@ const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 16;
 const NONCE_BYTES: usize = 18;
 
-/// What a server keeps instead of a password. It proves nothing to another server, and the password is found from it by trying only.
+/// The verifier that a server keeps instead of a password. It proves nothing to another server, and the password is found from it by trying only.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Verifier {
     iterations: NonZeroU32,
@@ -147,7 +147,7 @@ pub(crate) struct Exchange<'a> {
 #[derive(Debug)]
 pub(crate) struct Challenged {
     verifier: Verifier,
-    /// What the client has to say of the binding: its header, and the data of the channel, in base64.
+    /// The client's statement of the binding: its header, and the data of the channel, in base64.
     binding: String,
     nonce: String,
     client_first: String,

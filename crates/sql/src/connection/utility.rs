@@ -177,9 +177,14 @@ impl Connection {
         Ok(())
     }
 
+    /// The place of a savepoint of the open transaction, for a statement that names it.
+    fn savepoint_at(&self, what: &str, name: &str) -> Result<usize, SqlError> {
+        self.refuse_outside(what)?;
+        self.savepoints.iter().rposition(|known| known == name).ok_or_else(|| no_savepoint(name))
+    }
+
     async fn release(&mut self, name: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
-        self.refuse_outside("RELEASE SAVEPOINT")?;
-        let at = self.savepoints.iter().rposition(|known| known == name).ok_or_else(|| no_savepoint(name))?;
+        let at = self.savepoint_at("RELEASE SAVEPOINT", name)?;
         if let Some(open) = &mut self.open {
             open.ask(|reply| Command::Release(name.to_owned(), reply)).await?;
         }
@@ -189,8 +194,7 @@ impl Connection {
     }
 
     async fn roll_back_to(&mut self, name: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
-        self.refuse_outside("ROLLBACK TO SAVEPOINT")?;
-        let at = self.savepoints.iter().rposition(|known| known == name).ok_or_else(|| no_savepoint(name))?;
+        let at = self.savepoint_at("ROLLBACK TO SAVEPOINT", name)?;
         if let Some(open) = &mut self.open {
             open.ask(|reply| Command::RollbackTo(name.to_owned(), reply)).await?;
         }

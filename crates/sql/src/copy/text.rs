@@ -178,17 +178,6 @@ mod tests {
     use super::super::Lines;
     use super::*;
 
-    fn form() -> Form {
-        Form {
-            is_csv: false,
-            delimiter: b'\t',
-            null: "\\N".to_owned(),
-            header: false,
-            quote: b'"',
-            escape: b'"',
-        }
-    }
-
     #[test]
     fn lines_come_in_pieces() {
         let data = "1\ta\\tb\\\\c\t\\N\n2\t\\\n\tlast\n3\tx\\101\\x42\t\n\\.\nignored\n";
@@ -198,7 +187,7 @@ mod tests {
             vec![Some("3".into()), Some("xAB".into()), Some(String::new())],
         ];
         for size in 1..data.len() {
-            let (mut lines, mut rows) = (Lines::new(&form()), Vec::new());
+            let (mut lines, mut rows) = (Lines::new(&Form::default()), Vec::new());
             for piece in data.as_bytes().chunks(size) {
                 lines.push(piece, &mut rows).unwrap();
             }
@@ -211,8 +200,8 @@ mod tests {
     fn what_is_written_is_read() {
         let fields = vec![Some("a\tb\nc\\d\u{e4}".to_owned()), None, Some(String::new())];
         let mut out = Vec::new();
-        form().push_line(&fields, &mut out);
-        let (mut lines, mut rows) = (Lines::new(&form()), Vec::new());
+        Form::default().push_line(&fields, &mut out);
+        let (mut lines, mut rows) = (Lines::new(&Form::default()), Vec::new());
         lines.push(&out, &mut rows).unwrap();
         assert_eq!(rows, [fields]);
     }

@@ -11,6 +11,13 @@ use crate::expr::{Expr, Row, Subquery};
 use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey};
 use crate::value::Value;
 
+/// The right side of a join that is evaluated for each row of the left one.
+#[derive(Clone, Copy)]
+enum Inner<'a> {
+    Scan(&'a Scan),
+    Node(&'a Node),
+}
+
 impl Exec<'_, '_> {
     /// The rows of a node; `limit` says how many of them are enough.
     pub(super) fn rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
@@ -39,9 +46,12 @@ impl Exec<'_, '_> {
                     let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
                     self.join(left, &right, *kind, *right_width, keys, on.as_ref())
                 }
-                Node::Lookup { left, right, kind, on } => self.lookup(left, right, *kind, on.as_ref()).await,
+                Node::Lookup { left, right, kind, on } => {
+                    let width = right.table.columns.len();
+                    self.nested(left, Inner::Scan(right), *kind, width, on.as_ref()).await
+                }
                 Node::Lateral { left, right, kind, right_width, on } => {
-                    self.lateral(left, right, *kind, *right_width, on.as_ref()).await
+                    self.nested(left, Inner::Node(right), *kind, *right_width, on.as_ref()).await
                 }
                 Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
                 Node::Sort(input, keys) => {
@@ -197,28 +207,11 @@ impl Exec<'_, '_> {
         Ok(joined)
     }
 
-    async fn lookup(
+    /// Joins each row of the left side with the rows of the right one that are found with it in scope.
+    async fn nested(
         &mut self,
         left: &Node,
-        right: &Scan,
-        kind: JoinKind,
-        on: Option<&Expr>,
-    ) -> Result<Vec<Row>, Fail> {
-        let mut joined = Vec::new();
-        for row in self.rows(left, None).await? {
-            self.tick()?;
-            self.env.outer.push(Arc::new(row.clone()));
-            let found = self.scan(right, None).await;
-            self.env.outer.pop();
-            self.join_row(row, found?, kind, right.table.columns.len(), on, &mut joined)?;
-        }
-        Ok(joined)
-    }
-
-    async fn lateral(
-        &mut self,
-        left: &Node,
-        right: &Node,
+        right: Inner<'_>,
         kind: JoinKind,
         right_width: usize,
         on: Option<&Expr>,
@@ -227,7 +220,10 @@ impl Exec<'_, '_> {
         for row in self.rows(left, None).await? {
             self.tick()?;
             self.env.outer.push(Arc::new(row.clone()));
-            let found = self.rows(right, None).await;
+            let found = match right {
+                Inner::Scan(scan) => self.scan(scan, None).await,
+                Inner::Node(node) => self.rows(node, None).await,
+            };
             self.env.outer.pop();
             self.join_row(row, found?, kind, right_width, on, &mut joined)?;
         }

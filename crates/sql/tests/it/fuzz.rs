@@ -1,8 +1,66 @@
 //! Statements that nobody would write: no text makes the planner or the executor panic, or a connection unusable.
 
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use crate::support::{Client, database};
+
+const OPERATORS: &[&str] = &[
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "=",
+    "<",
+    ">=",
+    "<>",
+    "AND",
+    "OR",
+    "||",
+    "LIKE",
+    "~",
+    "IS DISTINCT FROM",
+    "<<",
+    "^",
+    "@>",
+    "->",
+];
+const FUNCTIONS: &[&str] = &[
+    "sum",
+    "max",
+    "lower",
+    "abs",
+    "coalesce",
+    "substring",
+    "round",
+    "nextval",
+    "array_agg",
+    "nothing",
+    "greatest",
+    "repeat",
+    "lpad",
+    "generate_series",
+    "unnest",
+    "to_regclass",
+    "pg_get_expr",
+    "format_type",
+    "extract",
+    "string_agg",
+];
+const TYPES: &[&str] = &[
+    "int",
+    "text",
+    "numeric(4,1)",
+    "bool",
+    "date",
+    "char(2)",
+    "int[]",
+    "bytea",
+    "regclass",
+    "float4",
+    "nothing",
+];
 
 /// A piece of an expression.
 fn expression() -> impl Strategy<Value = String> {
@@ -23,62 +81,9 @@ fn expression() -> impl Strategy<Value = String> {
         (-5_i32..5).prop_map(|number| number.to_string()),
     ];
     leaf.prop_recursive(4, 24, 3, |inner| {
-        let operator = prop_oneof![
-            Just("+"),
-            Just("-"),
-            Just("*"),
-            Just("/"),
-            Just("%"),
-            Just("="),
-            Just("<"),
-            Just(">="),
-            Just("<>"),
-            Just("AND"),
-            Just("OR"),
-            Just("||"),
-            Just("LIKE"),
-            Just("~"),
-            Just("IS DISTINCT FROM"),
-            Just("<<"),
-            Just("^"),
-            Just("@>"),
-            Just("->"),
-        ];
-        let function = prop_oneof![
-            Just("sum"),
-            Just("max"),
-            Just("lower"),
-            Just("abs"),
-            Just("coalesce"),
-            Just("substring"),
-            Just("round"),
-            Just("nextval"),
-            Just("array_agg"),
-            Just("nothing"),
-            Just("greatest"),
-            Just("repeat"),
-            Just("lpad"),
-            Just("generate_series"),
-            Just("unnest"),
-            Just("to_regclass"),
-            Just("pg_get_expr"),
-            Just("format_type"),
-            Just("extract"),
-            Just("string_agg"),
-        ];
-        let ty = prop_oneof![
-            Just("int"),
-            Just("text"),
-            Just("numeric(4,1)"),
-            Just("bool"),
-            Just("date"),
-            Just("char(2)"),
-            Just("int[]"),
-            Just("bytea"),
-            Just("regclass"),
-            Just("float4"),
-            Just("nothing"),
-        ];
+        let operator = select(OPERATORS);
+        let function = select(FUNCTIONS);
+        let ty = select(TYPES);
         prop_oneof![
             (inner.clone(), operator, inner.clone())
                 .prop_map(|(one, op, other)| format!("({one} {op} {other})")),
