@@ -292,6 +292,12 @@ impl Tables {
         partition.locks.is_empty().then_some(PartitionId { table, partition: number })
     }
 
+    /// Returns true if this worker owns the partition `place`, its table is not closed, and nobody has or wants a lock there.
+    #[inline]
+    pub fn is_unlocked(&self, place: PartitionId) -> bool {
+        self.owned_at(place).is_some_and(|partition| partition.locks.is_empty())
+    }
+
     /// Returns the partition `place`, if this worker owns it and its table is not closed.
     #[inline]
     pub fn owned_at(&self, place: PartitionId) -> Option<&Partition> {

@@ -360,7 +360,7 @@ impl Tree {
             leaf.prefetch_record(candidate.index, self.config.record_lines);
         }
         let slot = leaf.find_at(candidate, key);
-        Position { leaf, stamp: self.stamp.get(), index: slot.index as u16, found: slot.found }
+        Position::new(leaf, self.stamp.get(), slot)
     }
 
     /// `position`, which was located for `key` in this tree, if it is good; otherwise where `key` is now.
@@ -376,7 +376,7 @@ impl Tree {
     #[must_use]
     pub fn row_at(&self, position: Position, key: &[u8]) -> Option<RowRef<'_>> {
         let position = self.refreshed(position, key);
-        position.found.then(|| row_ref(position.leaf, usize::from(position.index)))
+        position.is_found().then(|| row_ref(position.leaf, position.index()))
     }
 
     /// The row at `position`, which was located for `key` in this tree, to be changed in place.
@@ -391,10 +391,10 @@ impl Tree {
     #[inline]
     #[must_use]
     pub fn found_mut(&mut self, position: Position) -> Option<RowMut<'_>> {
-        let is_there = position.found && position.stamp == self.stamp.get();
+        let is_there = position.is_found() && position.stamp == self.stamp.get();
         is_there.then(|| RowMut {
             leaf: position.leaf,
-            index: usize::from(position.index),
+            index: position.index(),
             tree: std::marker::PhantomData,
         })
     }

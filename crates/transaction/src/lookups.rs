@@ -19,7 +19,7 @@ use arrayvec::ArrayVec;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::{TableId, TreeKind};
 use atrapos_runtime::{TaskId, Ticks};
-use atrapos_storage::{KeyBuf, Position, Probe, first_eight, locate_batch};
+use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 use smallvec::SmallVec;
 
 use crate::branch::Access;
@@ -125,17 +125,16 @@ impl RouteHint<'_> {
     /// Returns the location of `key`, if it is the one that was looked up by the route, and the scheme has not changed since.
     #[inline(always)]
     pub(crate) fn of(&self, table: TableId, key: &KeyBuf, shard: &Shard) -> Option<(PartitionId, Position)> {
-        let is_it = self.partition.table == table
-            && same_bytes(self.key, key)
-            && self.scheme_changes == shard.scheme_changes.get();
-        is_it.then_some((self.partition, self.position))
+        self.is_of(table, key, shard).then_some((self.partition, self.position))
     }
-}
 
-/// Returns true if two keys are equal. Most are short, so that the common case needs no call.
-#[inline(always)]
-fn same_bytes(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && first_eight(a) == first_eight(b) && (a.len() <= 8 || a[8..] == b[8..])
+    /// Returns true if `key` is the one that was looked up by the route, and the scheme has not changed since.
+    #[inline(always)]
+    pub(crate) fn is_of(&self, table: TableId, key: &KeyBuf, shard: &Shard) -> bool {
+        self.partition.table == table
+            && self.key.is_surely(key)
+            && self.scheme_changes == shard.scheme_changes.get()
+    }
 }
 
 /// The look-ups that wait on one worker.
@@ -237,6 +236,13 @@ impl Turns {
     }
 }
 
+/// Waits for the next turn of the current task, which has deferred a look-up and so is ready to run.
+#[inline(always)]
+pub(crate) fn turn() -> impl Future<Output = ()> {
+    let mut asked = false;
+    poll_fn(move |_| if std::mem::replace(&mut asked, true) { Poll::Ready(()) } else { Poll::Pending })
+}
+
 impl Lookups {
     /// Returns true if deferring a look-up can pay: another task can run meanwhile, or another look-up waits with it, and the data
     /// is large. Now and then it is true without that, so that others have their turn.
@@ -283,37 +289,26 @@ impl Lookups {
         ticket.0 < self.stale_before.get()
     }
 
-    /// Waits for the turn of the current task and returns the result of the look-up that was deferred for it.
+    /// Takes the result of the current task's look-up, which is made now, with others, unless it was made before. `None` if it could
+    /// not be made.
     #[inline(always)]
-    pub(crate) fn result(
+    pub(crate) fn take(
         &self,
         worker: &EngineWorker,
         ticket: LookupTicket,
-    ) -> impl Future<Output = Position> {
-        let mut asked = false;
-        poll_fn(move |_| {
-            if !std::mem::replace(&mut asked, true) {
-                return Poll::Pending;
-            }
-            Poll::Ready(self.take(worker, ticket))
-        })
-    }
-
-    /// Takes the result of the current task's look-up, which is made now, with others, unless it was made before.
-    #[inline(always)]
-    pub(crate) fn take(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
+    ) -> Option<(PartitionId, Position)> {
         let task = worker.current_task();
         loop {
             if let Some(lookup) = self.latest.borrow().get(task.index())
                 && lookup.ticket == ticket
                 && let Some(position) = lookup.found.get()
             {
-                return position;
+                return Some((lookup.partition, position));
             }
             if !self.make_some(worker) {
                 // It is not among them: the ticket is of another look-up, or the data has moved to another worker. The
                 // tree finds the row without a hint.
-                return Position::unknown();
+                return None;
             }
         }
     }

@@ -15,9 +15,9 @@ use atrapos_partition::dynamic::{IndexHandle, TableHandle};
 use atrapos_partition::routing::{Destination, InstanceId, Route};
 use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use atrapos_runtime::{Lost, Reply, WorkerId};
-use atrapos_storage::{Key, Position};
+use atrapos_storage::Key;
 
-use crate::lookups::{LookupTicket, RouteHint};
+use crate::lookups::{LookupTicket, RouteHint, turn};
 use crate::messages::{call_procedure, call_stored};
 use crate::procedure::{
     Again, AnyFuture, AnyProcedure, Given, Lent, Procedure, ProcedureReply, Runnable, complete, needs_more,
@@ -55,13 +55,14 @@ pub struct Session {
 #[must_use = "a transaction of a pipelined session may be acknowledged only when its ticket is"]
 pub struct CommitTicket(Epoch);
 
-/// The home that a route leads to.
-struct RouteStart<'a> {
-    home: WorkerId,
-    /// The key that the route names, if its look-up is deferred and the home is this worker.
-    routed: Option<RouteHint<'a>>,
-    /// The look-up of that key, if it is deferred.
-    ticket: Option<LookupTicket>,
+/// The way from a route to the home.
+enum RouteStart {
+    /// The home is this worker, and nothing is to be waited for.
+    Here,
+    /// The home is this worker, and the look-up of the key that the route names is deferred.
+    Deferred(LookupTicket),
+    /// The home is another worker.
+    Elsewhere(WorkerId),
 }
 
 /// What is left to do for a stored procedure that a session has begun ([`Session::begin_stored`]).
@@ -74,13 +75,15 @@ impl std::fmt::Debug for Unfinished<'_> {
     }
 }
 
+/// It is copied wherever the procedure goes on, so that it has but words.
+#[derive(Clone, Copy)]
 enum Rest<'a> {
     /// The look-up of the key that its route names is deferred.
-    Deferred(RouteStart<'a>, LookupTicket),
+    Deferred(&'a Route, LookupTicket),
     /// Its home is another worker.
     Elsewhere(WorkerId),
-    /// It is no direct transaction, and has changed nothing.
-    NotDirect(Option<RouteHint<'a>>),
+    /// It is no direct transaction, and has changed nothing. The look-up of the key that its route names was made, if there is one.
+    NotDirect(Option<(&'a Route, LookupTicket)>),
     /// It has ended, and its outcome waits for this epoch, or it has to run again.
     Untold(Epoch),
 }
@@ -246,30 +249,28 @@ impl Session {
         procedure: &P,
         outcome: &mut Result<P::Result, Abort>,
     ) -> Option<Unfinished<'a>> {
-        let start = self.start(route);
-        if let Some(ticket) = start.ticket {
-            return Some(Unfinished(Rest::Deferred(start, ticket)));
+        match self.start(route) {
+            RouteStart::Here => self.begin_here(None, None, tables, procedure, outcome),
+            RouteStart::Deferred(ticket) => Some(Unfinished(Rest::Deferred(route, ticket))),
+            RouteStart::Elsewhere(home) => Some(Unfinished(Rest::Elsewhere(home))),
         }
-        if start.home != self.worker.id() {
-            return Some(Unfinished(Rest::Elsewhere(start.home)));
-        }
-        self.begin_here(start.routed, tables, procedure, outcome)
     }
 
     /// Runs a stored procedure on its home, which is here, as far as it gets as a direct transaction.
     #[inline(always)]
     fn begin_here<'a, P: StoredProcedure>(
         &self,
-        routed: Option<RouteHint<'a>>,
+        routed: Option<&RouteHint<'_>>,
+        looked_up: Option<(&'a Route, LookupTicket)>,
         tables: &P::Tables,
         procedure: &P,
         outcome: &mut Result<P::Result, Abort>,
     ) -> Option<Unfinished<'a>> {
         if !procedure.stays_home() {
-            return Some(Unfinished(Rest::NotDirect(routed)));
+            return Some(Unfinished(Rest::NotDirect(looked_up)));
         }
-        match attempt(&self.worker, procedure, tables, routed.as_ref(), outcome) {
-            None => Some(Unfinished(Rest::NotDirect(routed))),
+        match attempt(&self.worker, procedure, tables, routed, outcome) {
+            None => Some(Unfinished(Rest::NotDirect(looked_up))),
             Some(Epoch(0)) if outcome.is_ok() => None,
             Some(wait_epoch) => Some(Unfinished(Rest::Untold(wait_epoch))),
         }
@@ -286,10 +287,9 @@ impl Session {
         outcome: &'a mut Result<P::Result, Abort>,
     ) -> impl Future<Output = ()> {
         async move {
-            if let Rest::Deferred(start, ticket) = &mut rest {
-                let looked_up = self.worker.shard().lookups.result(&self.worker, *ticket);
-                let position = looked_up.await;
-                match self.begin_found(start, *ticket, position, tables, procedure, outcome) {
+            if let Rest::Deferred(route, ticket) = rest {
+                turn().await;
+                match self.begin_found(route, ticket, tables, procedure, outcome) {
                     None => return,
                     Some(Unfinished(left)) => rest = left,
                 }
@@ -298,22 +298,20 @@ impl Session {
         }
     }
 
-    /// Begins a stored procedure whose key has been looked up.
+    /// Begins a stored procedure whose key is looked up now, with others.
     #[inline(always)]
     fn begin_found<'a, P: StoredProcedure>(
         &self,
-        start: &mut RouteStart<'a>,
+        route: &'a Route,
         ticket: LookupTicket,
-        position: Position,
         tables: &P::Tables,
         procedure: &P,
         outcome: &mut Result<P::Result, Abort>,
     ) -> Option<Unfinished<'a>> {
-        self.resume(start, ticket, position);
-        if start.home != self.worker.id() {
-            return Some(Unfinished(Rest::Elsewhere(start.home)));
+        match self.hint(route, ticket) {
+            Ok(hint) => self.begin_here(hint.as_ref(), Some((route, ticket)), tables, procedure, outcome),
+            Err(home) => Some(Unfinished(Rest::Elsewhere(home))),
         }
-        self.begin_here(start.routed, tables, procedure, outcome)
     }
 
     /// Does what is left of a stored procedure whose key is not to be looked up.
@@ -335,7 +333,10 @@ impl Session {
                     let call = call_stored(worker, *home, procedure.clone(), *tables, is_early);
                     *outcome = self.returned(call.await);
                 }
-                Rest::NotDirect(routed) => {
+                Rest::NotDirect(looked_up) => {
+                    // Nothing has happened since it was begun, so that its home is here still.
+                    let routed =
+                        looked_up.and_then(|(route, ticket)| self.hint(route, ticket).ok().flatten());
                     *outcome = self.run_at_home(Lent { procedure, tables }, routed.as_ref()).await;
                 }
                 Rest::Untold(wait_epoch) => {
@@ -381,9 +382,9 @@ impl Session {
         procedure: &P,
         outcome: &mut Result<P::Result, Abort>,
     ) -> Option<Unfinished<'a>> {
-        let Unfinished(Rest::Deferred(mut start, ticket)) = rest else { return Some(rest) };
-        let position = self.worker.shard().lookups.result(&self.worker, ticket).await;
-        self.begin_found(&mut start, ticket, position, tables, procedure, outcome)
+        let Unfinished(Rest::Deferred(route, ticket)) = rest else { return Some(rest) };
+        turn().await;
+        self.begin_found(route, ticket, tables, procedure, outcome)
     }
 
     /// Completes a direct transaction that has ended: waits until its outcome may be told, or runs its procedure again.
@@ -415,15 +416,22 @@ impl Session {
     ) -> impl Future<Output = Result<R, Abort>> {
         async move {
             let worker = &self.worker;
-            let mut start = self.start(route);
-            if let Some(ticket) = start.ticket {
-                let position = worker.shard().lookups.result(worker, ticket).await;
-                self.resume(&mut start, ticket, position);
+            let (mut routed, mut home) = (None, worker.id());
+            match self.start(route) {
+                RouteStart::Here => {}
+                RouteStart::Elsewhere(owner) => home = owner,
+                RouteStart::Deferred(ticket) => {
+                    turn().await;
+                    match self.hint(route, ticket) {
+                        Ok(hint) => routed = hint,
+                        Err(owner) => home = owner,
+                    }
+                }
             }
-            if start.home == worker.id() {
-                self.run_at_home(procedure, start.routed.as_ref()).await
+            if home == worker.id() {
+                self.run_at_home(procedure, routed.as_ref()).await
             } else {
-                self.forward(start.home, procedure.into_procedure()).await
+                self.forward(home, procedure.into_procedure()).await
             }
         }
     }
@@ -480,49 +488,50 @@ impl Session {
         }
     }
 
-    /// Finds the home that a route leads to. If that is this worker, the key that the route names is looked up, now or, with
-    /// those of others, in a moment.
+    /// Finds the home that a route leads to. If that is this worker, the key that the route names is looked up by its first access, or
+    /// in a moment with those of others.
     #[inline(never)]
-    fn start<'a>(&self, route: &'a Route) -> RouteStart<'a> {
+    fn start(&self, route: &Route) -> RouteStart {
         let (worker, shard) = (&self.worker, self.worker.shard());
-        let mut start = RouteStart { home: worker.id(), routed: None, ticket: None };
         match &route.to {
             Destination::Owner(table, key) => {
                 let located = shard.tables.borrow().locate_checked(*table, key);
                 // The handle may belong to another database, which the procedure's actions report.
-                let Some((partition, home)) = located else { return start };
-                start.home = home;
-                if home == worker.id() {
-                    // Without a look-up there is nothing to hint at: to compare keys would take longer than to locate one.
-                    if shard.lookups.pays(worker) {
-                        let (position, scheme_changes) = (Position::unknown(), shard.scheme_changes.get());
-                        start.routed = Some(RouteHint { partition, key, position, scheme_changes });
-                        start.ticket = Some(shard.lookups.defer(worker, partition, key));
-                    }
-                } else if InstanceId::of_owner(home).is_some() {
+                let Some((partition, home)) = located else { return RouteStart::Here };
+                if home != worker.id() {
                     // The data of another instance is as far from all workers.
-                    start.home = worker.id();
+                    let is_instance = InstanceId::of_owner(home).is_some();
+                    return if is_instance { RouteStart::Here } else { RouteStart::Elsewhere(home) };
                 }
+                // Without a look-up there is nothing to hint at: to compare keys would take longer than to locate one.
+                if !shard.lookups.pays(worker) {
+                    return RouteStart::Here;
+                }
+                RouteStart::Deferred(shard.lookups.defer(worker, partition, key))
             }
-            Destination::Worker(home) => start.home = WorkerId(home.0 % worker.workers() as u16),
+            Destination::Worker(home) => {
+                let home = WorkerId(home.0 % worker.workers() as u16);
+                if home == worker.id() { RouteStart::Here } else { RouteStart::Elsewhere(home) }
+            }
         }
-        start
     }
 
-    /// Goes on with a route whose key has been looked up.
+    /// Returns what the look-up of a route's key has found, which was deferred and is made now unless it was made before; or the
+    /// worker that is the home by now.
     #[inline(never)]
-    fn resume(&self, start: &mut RouteStart<'_>, ticket: LookupTicket, position: Position) {
+    fn hint<'a>(&self, route: &'a Route, ticket: LookupTicket) -> Result<Option<RouteHint<'a>>, WorkerId> {
         let shard = self.worker.shard();
-        let Some(routed) = &mut start.routed else { return };
-        // The position is a hint, which the tree checks.
-        (routed.position, routed.scheme_changes) = (position, shard.scheme_changes.get());
+        let (Destination::Owner(table, key), Some((partition, position))) =
+            (&route.to, shard.lookups.take(&self.worker, ticket))
+        else {
+            return Ok(None);
+        };
         if shard.lookups.is_stale(ticket) {
-            let tables = shard.tables.borrow();
-            (routed.partition, start.home) = tables.locate(routed.partition.table, routed.key);
-            if start.home != self.worker.id() {
-                start.routed = None;
-            }
+            let (_, home) = shard.tables.borrow().locate(*table, key);
+            return if home == self.worker.id() { Ok(None) } else { Err(home) };
         }
+        // The position is a hint, which the tree checks.
+        Ok(Some(RouteHint { partition, key, position, scheme_changes: shard.scheme_changes.get() }))
     }
 
     /// Runs a procedure like [`run`](Session::run), in boxes: slower by some allocations, but compiled once for all procedures

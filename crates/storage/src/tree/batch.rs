@@ -74,7 +74,7 @@ impl<'a> Descent<'a> {
     #[inline(always)]
     fn position(&self, tree: &Tree) -> Position {
         let slot = self.node.find_at(self.candidate, &self.key);
-        Position { leaf: self.node, stamp: tree.stamp.get(), index: slot.index as u16, found: slot.found }
+        Position::new(self.node, tree.stamp.get(), slot)
     }
 }
 

@@ -4,7 +4,7 @@
 //! Invariant: no two states of structure, of any trees in the process, have the same stamp. So a position whose stamp
 //! is that of a tree was made by this tree, and nothing has moved an entry since.
 
-use crate::node::NodePtr;
+use crate::node::{NodePtr, Slot};
 
 /// Stamps a tree takes at a time from the counter of the process.
 const STAMPS_PER_BLOCK: u64 = 1 << 28;
@@ -53,8 +53,8 @@ impl Stamp {
 pub struct Position {
     pub(crate) leaf: NodePtr,
     pub(crate) stamp: u64,
-    pub(crate) index: u16,
-    pub(crate) found: bool,
+    /// Twice the index in the leaf, and 1 more if the key was there: whole words are copied by words.
+    slot: u64,
 }
 
 impl Position {
@@ -62,14 +62,25 @@ impl Position {
     #[inline]
     #[must_use]
     pub fn unknown() -> Position {
-        Position { leaf: NodePtr::empty_leaf(), stamp: 0, index: 0, found: false }
+        Position { leaf: NodePtr::empty_leaf(), stamp: 0, slot: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn new(leaf: NodePtr, stamp: u64, slot: Slot) -> Position {
+        Position { leaf, stamp, slot: (slot.index as u64) << 1 | u64::from(slot.found) }
+    }
+
+    /// The index in the leaf.
+    #[inline]
+    pub(crate) fn index(&self) -> usize {
+        (self.slot >> 1) as usize
     }
 
     /// Returns whether the key was there when the position was taken.
     #[inline]
     #[must_use]
     pub fn is_found(&self) -> bool {
-        self.found
+        self.slot & 1 == 1
     }
 }
 

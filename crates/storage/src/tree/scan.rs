@@ -107,7 +107,7 @@ impl Tree {
             return Range::empty();
         }
         let position = self.refreshed(position, key);
-        let front = Cursor { leaf: position.leaf, index: usize::from(position.index) };
+        let front = Cursor { leaf: position.leaf, index: position.index() };
         Range::new(self, front, self.back_of(front, upper))
     }
 

@@ -41,8 +41,9 @@ use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
-use atrapos_storage::Position;
+use atrapos_partition::schema::TableId;
 use atrapos_storage::lock::{LockTarget, TxnId};
+use atrapos_storage::{KeyBuf, Position};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, NotedTogether, is_free};
@@ -50,7 +51,7 @@ use super::phase::note_free;
 use crate::age::Age;
 use crate::branch::Branch;
 use crate::lookups::{BATCH, RouteHint};
-use crate::shard::EngineWorker;
+use crate::shard::{EngineWorker, Shard};
 use crate::stored::StoredProcedure;
 use crate::transaction::{RowPhase, RunAction, Transaction};
 use crate::wal::CommitWaiters;
@@ -170,7 +171,7 @@ pub(crate) fn attempt<P: StoredProcedure>(
     Some(wait_epoch)
 }
 
-impl DirectTx<'_> {
+impl<'w> DirectTx<'w> {
     /// Undoes what a transaction that has given up has changed.
     #[cold]
     #[inline(never)]
@@ -254,9 +255,9 @@ impl DirectTx<'_> {
         }
         let panic_guard = PanicGuard::enter();
         let is_unlocked = operation.is_unlocked();
-        let (mut left_out, mut position) = (None, None);
+        let mut left_out = None;
         let mut tables = shard.tables.borrow_mut();
-        let Some(place) = self.find(&tables, &mut request, &mut left_out, &mut position) else {
+        let Some((place, position)) = self.find(&tables, &mut request, &mut left_out) else {
             panic_guard.leave();
             drop(tables);
             return Err(self.give_up());
@@ -271,7 +272,7 @@ impl DirectTx<'_> {
             partition,
             target: &mut request.target,
             left_out: &mut left_out,
-            position: position.as_ref(),
+            position,
             undo: &mut branch.undo,
             scratch: &mut branch.scratch,
             redo: shard.commit_waiters.is_some().then_some(&mut branch.redo),
@@ -291,45 +292,42 @@ impl DirectTx<'_> {
         done
     }
 
-    /// Returns the partition of an action if the action may run now; `None` if the transaction has to give up. A range is cut
-    /// to the partition, and its rest left out.
+    /// Returns the partition of an action if the action may run now, and the position of its key if that was looked up; `None` if
+    /// the transaction has to give up. A range is cut to the partition, and its rest left out.
     #[inline(always)]
     fn find(
         &self,
         tables: &Tables,
         request: &mut Request,
         left_out: &mut Option<KeyRange>,
-        position: &mut Option<Position>,
-    ) -> Option<PartitionId> {
-        self.worker.shard().stats.local_actions.add(1);
-        if self.routed.is_none()
-            && let LockTarget::Key(key) = &request.target
-            && request.tag == self.worker.shard().tag
-            && let Some(place) = tables.unlocked(request.table, key)
+    ) -> Option<(PartitionId, Option<&'w Position>)> {
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(1);
+        if let LockTarget::Key(key) = &request.target
+            && request.tag == shard.tag
         {
-            return Some(place);
+            if let Some(routed) = self.routed
+                && routed_to(routed, tables, request.table, key, shard)
+            {
+                return Some((routed.partition, Some(&routed.position)));
+            }
+            if let Some(place) = tables.unlocked(request.table, key) {
+                return Some((place, None));
+            }
         }
-        self.find_slowly(tables, request, left_out, position)
+        Some((self.find_slowly(tables, request, left_out)?, None))
     }
 
-    /// Finds a partition in any case: the key may be that of the route, or there may be locks, or it may be a range.
+    /// Finds a partition in any case: there may be locks, or it may be a range.
     #[inline(never)]
     fn find_slowly(
         &self,
         tables: &Tables,
         request: &mut Request,
         left_out: &mut Option<KeyRange>,
-        position: &mut Option<Position>,
     ) -> Option<PartitionId> {
-        let shard = self.worker.shard();
-        if request.tag != shard.tag {
+        if request.tag != self.worker.shard().tag {
             return None;
-        }
-        if let (Some(routed), LockTarget::Key(key)) = (self.routed, &request.target)
-            && let Some((place, found)) = routed.of(request.table, key, shard)
-        {
-            *position = Some(found);
-            return is_free(tables, TxnId(0), place, request).then_some(place);
         }
         let (place, owner) = request.locate(tables);
         if owner != self.worker.id() || !is_free(tables, TxnId(0), place, request) {
@@ -413,6 +411,12 @@ impl DirectTx<'_> {
             self.fail(abort);
         }
     }
+}
+
+/// Returns true if a key is the one that was looked up by the route, and nobody has or wants a lock where it is.
+#[inline(never)]
+fn routed_to(routed: &RouteHint<'_>, tables: &Tables, table: TableId, key: &KeyBuf, shard: &Shard) -> bool {
+    routed.is_of(table, key, shard) && tables.is_unlocked(routed.partition)
 }
 
 /// Logs a transaction that commits. Returns the epoch for which its caller has to wait.

@@ -241,16 +241,16 @@ impl<'w> Tx<'w> {
     ) -> AccessStart {
         let lookups = &self.worker.shard().lookups;
         // The position is a hint, which the tree checks.
-        let position = lookups.take(self.worker, ticket);
+        let position = lookups.take(self.worker, ticket).map(|(_, position)| position);
         if !lookups.is_stale(ticket) {
-            return self.start_at(place, Some(position), request, maintains);
+            return self.start_at(place, position, request, maintains);
         }
         // The scheme has changed since the look-up was deferred, so the data is located again.
         let (place, owner) = request.locate(&self.worker.shard().tables.borrow());
         if owner != self.worker.id() {
             return AccessStart::Elsewhere(owner);
         }
-        self.start_at(place, Some(position), request, maintains)
+        self.start_at(place, position, request, maintains)
     }
 
     #[inline(always)]
