@@ -328,9 +328,11 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
         )
     })?;
     match message {
-        Message::Fetch { txn, incarnation, age, requests } => {
-            let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
-            subordinate::on_fetch(worker, peers, link, (of, age), requests)?;
+        Message::Fetch { txn, incarnation, age, is_last, requests } => {
+            if !is_last || !subordinate::read_last(worker, peers, link, txn, requests)? {
+                let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
+                subordinate::on_fetch(worker, peers, link, (of, age), requests)?;
+            }
         }
         Message::Fetched { txn, .. } | Message::Vote { txn, .. } => {
             coordinator::on_reply(worker, from, txn, bytes);

@@ -30,7 +30,7 @@ use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Nonsense, Requests,
 use super::{Peers, hardening, unreachable};
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
-use crate::tx::{Ending, Tx, TxnGuard, TxnState, has_read_durable};
+use crate::tx::{Ending, Planned, Tx, TxnGuard, TxnState, has_read_durable};
 
 /// The remote part of a transaction, at its home.
 pub(crate) struct Remote {
@@ -46,6 +46,12 @@ pub(crate) struct Remote {
     at_once: bool,
     /// True if it waits for votes.
     awaits_votes: bool,
+    /// The requests that were sent last, encoded.
+    requests: Vec<u8>,
+    /// The requests that were sent last.
+    asked: Vec<Asked>,
+    /// The parts of ranges of which all rows are staged, each with the number of its action.
+    covered: Vec<(usize, KeyRange)>,
     /// The message with the rows that were asked for last.
     reply: Vec<u8>,
     /// The task that waits.
@@ -109,6 +115,9 @@ impl Remote {
                 in_one_phase: false,
                 at_once: false,
                 awaits_votes: false,
+                requests: Vec::new(),
+                asked: Vec::new(),
+                covered: Vec::new(),
                 reply: Vec::new(),
                 task: TaskId::NONE,
                 walk: Walk { table: TableId(0), end: KeyBuf::new(), rows: 0 },
@@ -137,14 +146,15 @@ impl Remote {
         self.staged.roll_back(time);
     }
 
-    fn add_subordinate(&mut self, instance: InstanceId) -> Result<(), Abort> {
+    /// Adds a subordinate in an instance, unless there is one. Returns true if it is new.
+    fn add_subordinate(&mut self, instance: InstanceId) -> Result<bool, Abort> {
         match self.subordinates.iter().find(|known| known.instance == instance) {
             Some(known) if known.state == SubordinateState::Lost => Err(unreachable(instance)),
-            Some(_) => Ok(()),
+            Some(_) => Ok(false),
             None => {
                 let (state, has_read_durable) = (SubordinateState::Active, true);
                 self.subordinates.push(Subordinate { instance, state, has_read_durable });
-                Ok(())
+                Ok(true)
             }
         }
     }
@@ -205,69 +215,86 @@ impl Tx<'_> {
         action: Action<ErasedOperation>,
     ) -> Result<ErasedOperation, Abort> {
         let mut actions = ActionBatch::new(std::iter::once(action));
-        self.run_group_remote(instance, &mut actions, &[0]).await?;
+        let chosen = [Planned::first(instance.as_owner())];
+        self.run_group_remote(instance, &mut actions, &chosen, self.is_last()).await?;
         let done = actions.into_outputs::<ErasedOperation>().next();
         Ok(done.unwrap_or_else(|| unreachable!("the action has run")))
     }
 
-    /// Runs some actions of a batch, all on rows of one other instance, in their order.
+    /// Runs some actions of a batch, all on rows of one other instance, in their order; `is_last` if the transaction runs no others
+    /// after them. The futures from here on are copied when they are awaited first, so what they need is in [`Remote`].
     pub(crate) async fn run_group_remote(
         &self,
         instance: InstanceId,
         actions: &mut ActionBatch,
-        chosen: &[usize],
+        chosen: &[Planned],
+        is_last: bool,
     ) -> Result<(), Abort> {
-        let done = self.stage_and_run(instance, actions, chosen).await;
+        let done = match self.ask_for_rows(instance, actions, chosen, is_last) {
+            Ok(false) => self.run_on_staged(instance, actions, chosen, false),
+            Ok(true) => match self.suspend(replies(self.state())).await {
+                Ok(()) => self.run_on_staged(instance, actions, chosen, true),
+                Err(abort) => Err(abort),
+            },
+            Err(abort) => Err(abort),
+        };
         done.inspect_err(|abort| self.state().doom(abort))
     }
 
-    async fn stage_and_run(
+    /// Asks an instance for the rows of actions that the transaction has not got yet. Returns false if it has all of them.
+    fn ask_for_rows(
         &self,
         instance: InstanceId,
-        actions: &mut ActionBatch,
-        chosen: &[usize],
-    ) -> Result<(), Abort> {
+        actions: &ActionBatch,
+        chosen: &[Planned],
+        is_last: bool,
+    ) -> Result<bool, Abort> {
         let (worker, state) = (self.worker(), self.state());
         let shard = worker.shard();
         let Some(peers) = shard.peers.get() else { return Err(unreachable(instance)) };
         let txn = state.ensure_known(worker);
         state.begin_remote(|| Remote::begin(peers, worker));
         shard.stats.remote_actions.add(chosen.len() as u64);
-        let mut asked: SmallVec<[Asked; 8]> = SmallVec::new();
-        let requests = with_remote(state, |remote| {
-            remote.add_subordinate(instance)?;
+        with_remote(state, |remote| {
+            let is_new = remote.add_subordinate(instance)?;
             remote.staged.reach(self.mark());
-            Ok::<_, Abort>(requests_of(remote, self, actions, chosen, &mut asked))
-        })?;
-        let mut covered: SmallVec<[(usize, KeyRange); 2]> = SmallVec::new();
-        if !asked.is_empty() {
-            with_remote(state, |remote| remote.await_rows(worker.current_task()));
+            let only_reads = requests_of(remote, self, actions, chosen);
+            if remote.asked.is_empty() {
+                return Ok(false);
+            }
+            remote.await_rows(worker.current_task());
             let (incarnation, age) = (peers.incarnation(), state.age.get());
-            let fetch = Message::Fetch { txn, incarnation, age, requests: Requests(&requests) };
-            peers.send(instance, &fetch)?;
+            let is_last = (is_last || planted(Bug::ReleasedBeforeLast)) && is_new && only_reads;
+            let requests = Requests(&remote.requests);
+            peers.send(instance, &Message::Fetch { txn, incarnation, age, is_last, requests })?;
             state.trace.event(worker, Stage::Execute, || {
-                format!("asks {instance} for rows ({} requests)", asked.len())
+                format!("asks {instance} for rows ({} requests)", remote.asked.len())
             });
-            self.suspend(replies(state)).await?;
-            with_remote(state, |remote| {
-                let reply = std::mem::take(&mut remote.reply);
-                let staged = stage(remote, actions, asked, &reply, &mut covered);
-                remote.reply = reply;
-                staged.map_err(|what| {
+            Ok(true)
+        })
+    }
+
+    /// Stages rows that have come, if any were asked for, and runs actions on staged rows.
+    fn run_on_staged(
+        &self,
+        instance: InstanceId,
+        actions: &mut ActionBatch,
+        chosen: &[Planned],
+        has_asked: bool,
+    ) -> Result<(), Abort> {
+        let state = self.state();
+        let panic_guard = PanicGuard::enter();
+        let ran = with_remote(state, |remote| {
+            if has_asked {
+                stage(remote, actions).map_err(|what| {
                     let sentence = format!(
                         "the reply of {instance} makes no sense ({what}); use the same version of the program everywhere"
                     );
                     Abort::explained(AbortReason::Corruption, sentence)
-                })?
-            })?;
-        }
-        let panic_guard = PanicGuard::enter();
-        let ran = with_remote(state, |remote| {
+                })??;
+            }
             let mut dependents = state.dependents.borrow_mut();
-            chosen.iter().try_for_each(|at| {
-                let part = covered.iter().find(|(of, _)| of == at).map(|(_, part)| part);
-                run_staged(remote, actions, *at, part, &mut dependents)
-            })
+            chosen.iter().try_for_each(|planned| run_staged(remote, actions, planned.at, &mut dependents))
         });
         panic_guard.leave();
         ran
@@ -280,41 +307,40 @@ fn with_remote<R>(state: &TxnState, look: impl FnOnce(&mut Remote) -> R) -> R {
     look(remote.as_mut().expect("a transaction with subordinates has a remote part"))
 }
 
-/// Encodes the requests of actions for what the transaction has not got yet.
-fn requests_of(
-    remote: &mut Remote,
-    tx: &Tx<'_>,
-    actions: &ActionBatch,
-    chosen: &[usize],
-    asked: &mut SmallVec<[Asked; 8]>,
-) -> Vec<u8> {
-    let mut out = Vec::new();
-    for at in chosen {
-        let request = &actions.requests()[*at];
+/// Encodes the requests of actions for what the transaction has not got yet. Returns true if all of them are to read keys.
+fn requests_of(remote: &mut Remote, tx: &Tx<'_>, actions: &ActionBatch, chosen: &[Planned]) -> bool {
+    let Remote { requests: out, asked, staged, walk, covered, .. } = remote;
+    out.clear();
+    asked.clear();
+    covered.clear();
+    let mut only_reads = true;
+    for &Planned { at, .. } in chosen {
+        let request = &actions.requests()[at];
         let Request { table, mode, from_end, ref target, .. } = *request;
-        let target = match target {
+        match target {
             LockTarget::Key(key) => {
-                let held = remote.staged.lock_on(table, key);
+                let held = staged.lock_on(table, key);
                 if held.is_some_and(|held| held == LockMode::Exclusive || mode == LockMode::Shared) {
                     continue;
                 }
-                asked.push(Asked { at: *at, copies: held.is_none(), range: None });
-                FetchTarget::Key { key, copies: held.is_none() }
+                let copies = held.is_none();
+                only_reads &= copies && mode == LockMode::Shared;
+                asked.push(Asked { at, copies, range: None });
+                FetchRequest { table, mode, target: FetchTarget::Key { key, copies } }.encode(out);
             }
             LockTarget::Range { lower, upper } => {
+                only_reads = false;
                 let all = || KeyRange { lower: lower.clone(), upper: upper.clone() };
                 let part = tx.part_of_owner(request).unwrap_or_else(all);
-                let rows_max = remote.walk.rows(request);
+                let rows_max = walk.rows(request);
                 let (lower, upper) = (&*part.lower, part.upper.as_deref());
                 FetchRequest { table, mode, target: FetchTarget::Range { lower, upper, from_end, rows_max } }
-                    .encode(&mut out);
-                asked.push(Asked { at: *at, copies: false, range: Some(Box::new(part)) });
-                continue;
+                    .encode(out);
+                asked.push(Asked { at, copies: false, range: Some(Box::new(part)) });
             }
-        };
-        FetchRequest { table, mode, target }.encode(&mut out);
+        }
     }
-    out
+    only_reads
 }
 
 /// Waits until all replies are there.
@@ -331,28 +357,23 @@ async fn replies(state: &TxnState) -> Result<(), Abort> {
 }
 
 /// Stages the rows of a reply, and notes the parts of ranges that they are all rows of.
-fn stage(
-    remote: &mut Remote,
-    actions: &ActionBatch,
-    asked: SmallVec<[Asked; 8]>,
-    reply: &[u8],
-    covered: &mut SmallVec<[(usize, KeyRange); 2]>,
-) -> Result<Result<(), Abort>, Nonsense> {
+fn stage(remote: &mut Remote, actions: &ActionBatch) -> Result<Result<(), Abort>, Nonsense> {
+    let Remote { staged, walk, asked, covered, reply, .. } = remote;
     let Message::Fetched { result: Ok(mut rows), .. } = Message::decode(reply)? else {
         return Err("it is of another kind");
     };
-    for Asked { at, copies, range } in asked {
+    for Asked { at, copies, range } in asked.drain(..) {
         let request = &actions.requests()[at];
         let Request { table, mode, .. } = *request;
         if let Some(mut part) = range {
-            if let Err(abort) = stage_range(remote, request, &mut part, &mut rows)? {
+            if let Err(abort) = stage_range((staged, walk), request, &mut part, &mut rows)? {
                 return Ok(Err(abort));
             }
             covered.push((at, *part));
             continue;
         }
         let row = if copies && rows.bool()? { Some(rows.row()?) } else { None };
-        if let Err(abort) = remote.staged.add(table, request.key(), mode, row) {
+        if let Err(abort) = staged.add(table, request.key(), mode, row) {
             return Ok(Err(abort));
         }
     }
@@ -361,7 +382,7 @@ fn stage(
 
 /// Stages rows of a range, and narrows it to the part that they are all rows of.
 fn stage_range(
-    remote: &mut Remote,
+    (rows_staged, walk): (&mut Staged, &mut Walk),
     request: &Request,
     part: &mut KeyRange,
     rows: &mut Bytes<'_>,
@@ -370,11 +391,11 @@ fn stage_range(
     let count = rows.u32()?;
     for _ in 0..count {
         let (key, row) = (rows.key()?, rows.row()?);
-        staged = staged.and_then(|()| remote.staged.add(request.table, key, request.mode, Some(row)));
+        staged = staged.and_then(|()| rows_staged.add(request.table, key, request.mode, Some(row)));
     }
     if rows.bool()? {
         let end = KeyBuf::from(rows.key()?);
-        remote.walk.end.clone_from(&end);
+        walk.end.clone_from(&end);
         if request.from_end {
             part.lower = end;
         } else {
@@ -382,7 +403,7 @@ fn stage_range(
         }
     }
     // A range without rows is walked too, so the tree has to exist.
-    remote.staged.open(request.table);
+    rows_staged.open(request.table);
     Ok(staged)
 }
 
@@ -391,10 +412,10 @@ fn run_staged(
     remote: &mut Remote,
     actions: &mut ActionBatch,
     at: usize,
-    part: Option<&KeyRange>,
     dependents: &mut Vec<atrapos_partition::action::DependentAction>,
 ) -> Result<(), Abort> {
     let (request, operation) = actions.action(at);
+    let part = remote.covered.iter().find(|(of, _)| *of == at).map(|(_, part)| part);
     let mut left_out = None;
     if let (LockTarget::Range { lower, upper }, Some(part)) = (&mut request.target, part) {
         if request.from_end {
@@ -428,8 +449,14 @@ pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, mess
         known.state = SubordinateState::Ended;
     }
     match decoded {
-        Ok(Message::Fetched { result: Ok(_), is_durable, .. }) => {
+        Ok(Message::Fetched { result: Ok(_), is_durable, is_released, .. }) => {
             known.has_read_durable = is_durable;
+            if is_released {
+                known.state = SubordinateState::Ended;
+                if !planted(Bug::ReleasedBeforeLast) {
+                    state.close();
+                }
+            }
             remote.reply.clear();
             remote.reply.extend_from_slice(message);
         }
@@ -482,7 +509,12 @@ pub(crate) async fn decide(worker: &Rc<EngineWorker>, failed: Option<Abort>) -> 
 /// home decides, and what it tells them needs no answer: see "Commit" in [`super`].
 pub(crate) fn needs_votes(worker: &EngineWorker, state: &TxnState) -> bool {
     with_remote(state, |remote| {
-        let is_sure = |known: &Subordinate| known.state == SubordinateState::Active && known.has_read_durable;
+        let is_sure = |known: &Subordinate| match known.state {
+            SubordinateState::Active => known.has_read_durable,
+            // Released with the last rows.
+            SubordinateState::Ended => true,
+            _ => false,
+        };
         if !remote.subordinates.iter().all(is_sure) {
             return true;
         }
@@ -552,6 +584,9 @@ async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Resul
         let mut asked = 0;
         for subordinate in &mut remote.subordinates {
             let instance = subordinate.instance;
+            if subordinate.state == SubordinateState::Ended {
+                continue;
+            }
             let writes = match has_changed(instance) {
                 Some((_, writes)) => {
                     subordinate.state = SubordinateState::Preparing;

@@ -199,7 +199,10 @@ async fn make_all(
     aborts: bool,
 ) -> Result<Vec<Event>, Abort> {
     let mut seen = Vec::new();
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
+        if at + 1 == steps.len() && matches!(step, Step::Read(_) | Step::ReadAll(_)) {
+            tx.declare_last();
+        }
         make(tx, lists, step, &mut seen).await?;
     }
     if aborts { Err(Abort::user("as planned")) } else { Ok(seen) }
