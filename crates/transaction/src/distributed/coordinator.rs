@@ -7,13 +7,15 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::mem::replace;
+use std::mem::{replace, take};
 use std::rc::Rc;
 use std::task::Poll;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::{Action, ActionBatch, ErasedOperation, Request};
+use atrapos_partition::action::{
+    Action, ActionBatch, CopiedRow, DependentAction, ErasedOperation, PutImage, Request,
+};
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
@@ -24,7 +26,7 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use smallvec::SmallVec;
 
-use super::staged::Staged;
+use super::staged::{BYTES_AT_ONCE, Staged};
 use super::steps::CommitStep;
 use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Nonsense, Requests, Write, Writes};
 use super::{Peers, hardening, unreachable};
@@ -54,6 +56,13 @@ pub(crate) struct Remote {
     covered: Vec<(usize, KeyRange)>,
     /// The message with the rows that were asked for last.
     reply: Vec<u8>,
+    /// True if its last actions run on the copies in the reply: nothing is staged.
+    runs_on_copies: bool,
+    /// The row that such an action has changed.
+    changed_row: Vec<u8>,
+    /// The change that such an action has made, and the instance of its row.
+    change: Vec<u8>,
+    changes_in: Option<InstanceId>,
     /// The task that waits.
     task: TaskId,
     /// The range that was read last, and how far it goes on at a time.
@@ -119,6 +128,10 @@ impl Remote {
                 asked: Vec::new(),
                 covered: Vec::new(),
                 reply: Vec::new(),
+                runs_on_copies: false,
+                changed_row: Vec::new(),
+                change: Vec::new(),
+                changes_in: None,
                 task: TaskId::NONE,
                 walk: Walk { table: TableId(0), end: KeyBuf::new(), rows: 0 },
             })
@@ -157,6 +170,16 @@ impl Remote {
                 Ok(true)
             }
         }
+    }
+
+    /// Returns true if what was asked for is one row, to be changed in a way that its instance can be told together with the decision if
+    /// the row keeps its length: the data is in memory, nothing else was changed in other instances, and nothing depends on the row.
+    fn has_one_change(&self, actions: &ActionBatch, worker: &EngineWorker) -> bool {
+        let [Asked { at, copies: true, range: None }] = &*self.asked else { return false };
+        actions.requests().len() > *at
+            && worker.shard().commit_waiters.is_none()
+            && self.staged.is_unchanged()
+            && !self.staged.has_dependents(actions.requests()[*at].table)
     }
 
     /// Prepares to wait for the rows of an access.
@@ -264,7 +287,9 @@ impl Tx<'_> {
             }
             remote.await_rows(worker.current_task());
             let (incarnation, age) = (peers.incarnation(), state.age.get());
-            let is_last = (is_last || planted(Bug::ReleasedBeforeLast)) && is_new && only_reads;
+            let is_last = (is_last || planted(Bug::ReleasedBeforeLast)) && is_new;
+            remote.runs_on_copies = is_last && (only_reads || remote.has_one_change(actions, worker));
+            let is_last = is_last && only_reads;
             let requests = Requests(&remote.requests);
             peers.send(instance, &Message::Fetch { txn, incarnation, age, is_last, requests })?;
             state.trace.event(worker, Stage::Execute, || {
@@ -285,15 +310,22 @@ impl Tx<'_> {
         let state = self.state();
         let panic_guard = PanicGuard::enter();
         let ran = with_remote(state, |remote| {
-            if has_asked {
-                stage(remote, actions).map_err(|what| {
-                    let sentence = format!(
-                        "the reply of {instance} makes no sense ({what}); use the same version of the program everywhere"
-                    );
-                    Abort::explained(AbortReason::Corruption, sentence)
-                })??;
-            }
+            let senseless = |what| {
+                let sentence = format!(
+                    "the reply of {instance} makes no sense ({what}); use the same version of the program everywhere"
+                );
+                Abort::explained(AbortReason::Corruption, sentence)
+            };
             let mut dependents = state.dependents.borrow_mut();
+            if has_asked && remote.runs_on_copies {
+                if !planted(Bug::ReleasedBeforeLast) {
+                    state.close();
+                }
+                return run_on_copies(remote, instance, actions, &mut dependents).map_err(senseless)?;
+            }
+            if has_asked {
+                stage(remote, actions).map_err(senseless)??;
+            }
             chosen.iter().try_for_each(|planned| run_staged(remote, actions, planned.at, &mut dependents))
         });
         panic_guard.leave();
@@ -380,6 +412,63 @@ fn stage(remote: &mut Remote, actions: &ActionBatch) -> Result<Result<(), Abort>
     Ok(Ok(()))
 }
 
+/// Runs actions, all for single keys, on the copies in a reply. What needs more than the copy of its row runs on a staged one.
+fn run_on_copies(
+    remote: &mut Remote,
+    instance: InstanceId,
+    actions: &mut ActionBatch,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<Result<(), Abort>, Nonsense> {
+    let (reply, mut asked) = (take(&mut remote.reply), take(&mut remote.asked));
+    let Message::Fetched { result: Ok(mut rows), .. } = Message::decode(&reply)? else {
+        return Err("it is of another kind");
+    };
+    let mut ran = Ok(());
+    for Asked { at, .. } in asked.drain(..) {
+        let row = if rows.bool()? { Some(rows.row()?) } else { None };
+        ran = ran.and_then(|()| run_on_copy(remote, instance, (actions, at), row, dependents));
+    }
+    (remote.reply, remote.asked) = (reply, asked);
+    Ok(ran)
+}
+
+/// Runs an action on a copy of its row.
+fn run_on_copy(
+    remote: &mut Remote,
+    instance: InstanceId,
+    (actions, at): (&mut ActionBatch, usize),
+    row: Option<&[u8]>,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<(), Abort> {
+    let Remote { changed_row, change, changes_in, staged, .. } = remote;
+    let (request, operation) = actions.action(at);
+    changed_row.clear();
+    let changed = (request.mode == LockMode::Exclusive).then_some(&mut *changed_row);
+    let mut copy = CopiedRow { row, changed, is_changed: false };
+    let Some(done) = operation.apply_to_copy(&mut copy) else {
+        staged.add(request.table, request.key(), request.mode, row)?;
+        return run_staged(remote, actions, at, dependents);
+    };
+    done?;
+    if !copy.is_changed {
+        return Ok(());
+    }
+    let keeps_length = row.map(<[u8]>::len) == Some(changed_row.len()) || planted(Bug::UncertainNotVoted);
+    if keeps_length && changed_row.len() <= BYTES_AT_ONCE {
+        change.clear();
+        Write { table: request.table, key: request.key(), row: Some(changed_row) }.encode(change);
+        *changes_in = Some(instance);
+        return Ok(());
+    }
+    // The other instance could refuse it, so it is voted on like any other. The table has no dependents.
+    staged.add(request.table, request.key(), request.mode, row)?;
+    let Request { table, tag, mode, from_end, .. } = *request;
+    let request = Request { table, tag, mode, from_end, target: LockTarget::Key(request.key().clone()) };
+    let image = PutImage(Some(changed_row.clone()));
+    let mut again = ActionBatch::new(std::iter::once(Action { request, operation: image }));
+    run_staged(remote, &mut again, 0, dependents)
+}
+
 /// Stages rows of a range, and narrows it to the part that they are all rows of.
 fn stage_range(
     (rows_staged, walk): (&mut Staged, &mut Walk),
@@ -412,7 +501,7 @@ fn run_staged(
     remote: &mut Remote,
     actions: &mut ActionBatch,
     at: usize,
-    dependents: &mut Vec<atrapos_partition::action::DependentAction>,
+    dependents: &mut Vec<DependentAction>,
 ) -> Result<(), Abort> {
     let (request, operation) = actions.action(at);
     let part = remote.covered.iter().find(|(of, _)| *of == at).map(|(_, part)| part);
@@ -453,9 +542,6 @@ pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, mess
             known.has_read_durable = is_durable;
             if is_released {
                 known.state = SubordinateState::Ended;
-                if !planted(Bug::ReleasedBeforeLast) {
-                    state.close();
-                }
             }
             remote.reply.clear();
             remote.reply.extend_from_slice(message);
@@ -517,6 +603,10 @@ pub(crate) fn needs_votes(worker: &EngineWorker, state: &TxnState) -> bool {
         };
         if !remote.subordinates.iter().all(is_sure) {
             return true;
+        }
+        if remote.changes_in.is_some() {
+            remote.at_once = true;
+            return false;
         }
         let is_in_memory = worker.shard().commit_waiters.is_none();
         let fits = || remote.staged.changes_fit() || planted(Bug::UncertainNotVoted);
@@ -661,12 +751,15 @@ pub(crate) fn end_subordinates(
     let Some(peers) = worker.shard().peers.get() else { return };
     let prepared =
         if commit && worker.shard().commit_waiters.is_some() { remote.prepared() } else { SmallVec::new() };
-    let writes = if commit && remote.at_once { writes_of(worker, &remote) } else { SmallVec::new() };
+    let is_staged = commit && remote.at_once && remote.changes_in.is_none();
+    let writes = if is_staged { writes_of(worker, &remote) } else { SmallVec::new() };
     for instance in remote.instances().filter(|instance| !prepared.contains(instance)) {
         if !commit && planted(Bug::AbortNotSent) {
             break;
         }
-        if let Some((_, writes)) = writes.iter().find(|(of, _)| *of == instance) {
+        let staged = writes.iter().find(|(of, _)| *of == instance).map(|(_, writes)| writes);
+        let writes = staged.or_else(|| (remote.changes_in == Some(instance)).then_some(&remote.change));
+        if let Some(writes) = writes.filter(|_| commit) {
             let _ = peers.send(instance, &Message::Commit { txn, writes: Writes(writes) });
             continue;
         }
@@ -679,7 +772,7 @@ pub(crate) fn end_subordinates(
     remote.subordinates.clear();
     remote.staged.clear();
     (remote.awaited, remote.failed, remote.walk.rows) = (0, None, 0);
-    (remote.in_one_phase, remote.at_once) = (false, false);
+    (remote.in_one_phase, remote.at_once, remote.changes_in) = (false, false, None);
     let mut spare = peers.spare.borrow_mut();
     if spare.len() < SPARE_MAX {
         spare.push(remote);
