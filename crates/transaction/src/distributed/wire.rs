@@ -335,8 +335,7 @@ impl<'a> Message<'a> {
             }
             Message::Fetched { txn, is_durable, is_released, result } => {
                 begin(FETCHED, txn.0);
-                out.put_u8(u8::from(*is_durable));
-                out.put_u8(u8::from(*is_released));
+                out.put(&[u8::from(*is_durable), u8::from(*is_released)]);
                 put_result(out, result.as_ref().map(|rows| rows.0));
             }
             Message::Prepare { txn, incarnation, in_one_phase, writes } => {

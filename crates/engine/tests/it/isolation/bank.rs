@@ -95,7 +95,7 @@ fn transfers(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Resu
                         if cents % 2 == 0 {
                             tx.declare_last();
                         }
-                        drop(tx.join((moving(items, from, -cents), moving(items, to, cents))).await?);
+                        tx.join((moving(items, from, -cents), moving(items, to, cents))).await?;
                     }
                     // One after the other.
                     3 | 4 => {
