@@ -36,7 +36,7 @@ use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 pub use access::{RowAccess, refuse_duplicate};
 pub use batch::{ActionBatch, BatchedOperation};
 pub use context::{ChangeRow, RowChange, RowContext};
-pub use copy::{CopiedRows, CopyRows, LockKey, PutImage, ReplaceImage};
+pub use copy::{CopiedRow, CopiedRows, CopyRows, LockKey, PutImage, ReplaceImage};
 pub use dependent::{Dependent, DependentAction, follow_change};
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};
@@ -62,6 +62,15 @@ pub trait Operation: Send + 'static {
     /// Runs the operation on the worker that owns the data.
     #[doc(hidden)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;
+    /// Runs the operation on a copy of the row of its key, if it needs nothing but that; otherwise gives itself back.
+    #[doc(hidden)]
+    fn apply_to_copy(self, at: &mut CopiedRow<'_>) -> Result<Result<Self::Output, Abort>, Self>
+    where
+        Self: Sized,
+    {
+        let _ = at;
+        Err(self)
+    }
     /// The kind of the operation, for recordings.
     #[doc(hidden)]
     fn kind(&self) -> OperationKind;

@@ -107,6 +107,10 @@ pub enum Bug {
     UncertainNotVoted,
     /// A subordinate that is told to commit at once releases its locks before it has made the changes.
     ReleasedBeforeChanged,
+    /// Any first read in another instance releases its lock with the reply, though others follow.
+    ReleasedBeforeLast,
+    /// The last read in another instance is made though the row is locked.
+    LastReadOfLocked,
     /// The subordinates of a transaction that aborts are not told.
     AbortNotSent,
     /// Rows are copied for another instance without their locks.

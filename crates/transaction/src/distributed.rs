@@ -20,6 +20,11 @@
 //! transaction has ([`staged`]); and the operation runs on these. So an operation finds what earlier ones have written, and leaves
 //! dependents like any other. A row is copied once, unless its lock has to become exclusive.
 //!
+//! A procedure may declare its last operation. If that, or the last part of it, reads keys of an instance without a subordinate, all
+//! other locks are held when that instance is asked, and none is acquired after: its locks would be released with the reply, so
+//! it copies the rows if they are free, and has no subordinate ([`subordinate::read_last`]). The transaction is closed then
+//! ([`TxnState::close`](crate::tx::TxnState::close)). Nothing reads the copies of a last operation again, so it runs on them where they are.
+//!
 //! # Commit
 //!
 //! Two-phase commit with presumed abort (Mohan, Lindsay and Obermarck 1986). When the procedure has succeeded, all locks are held, so
@@ -328,9 +333,11 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
         )
     })?;
     match message {
-        Message::Fetch { txn, incarnation, age, requests } => {
-            let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
-            subordinate::on_fetch(worker, peers, link, (of, age), requests)?;
+        Message::Fetch { txn, incarnation, age, is_last, requests } => {
+            if !is_last || !subordinate::read_last(worker, peers, link, txn, requests)? {
+                let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
+                subordinate::on_fetch(worker, peers, link, (of, age), requests)?;
+            }
         }
         Message::Fetched { txn, .. } | Message::Vote { txn, .. } => {
             coordinator::on_reply(worker, from, txn, bytes);

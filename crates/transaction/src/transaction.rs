@@ -29,6 +29,12 @@ pub type Entry<T> = (<T as Table>::Key, <T as Table>::Row);
 ///
 /// An operation that fails dooms the transaction. All of them fail with the reason for which the transaction has to abort.
 pub trait Transaction {
+    /// Declares that the next action, or phase, is the last one of the transaction: then an engine may release locks on what was read
+    /// while it runs, since two-phase locking needs them only until the last one is granted. An operation after that may abort
+    /// the transaction ([`Misuse`](atrapos_partition::abort::AbortReason::Misuse)). To declare nothing is always right.
+    #[inline(always)]
+    fn declare_last(&mut self) {}
+
     /// Runs one action and returns its result.
     fn run<O: RowOperation>(&mut self, action: Action<O>) -> impl Future<Output = Result<O::Output, Abort>>;
 

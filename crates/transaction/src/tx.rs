@@ -54,7 +54,7 @@ use crate::run::Run;
 use crate::shard::EngineWorker;
 use crate::transaction::{RowPhase, Transaction};
 
-pub(crate) use at_once::run_at_once;
+pub(crate) use at_once::{free_to_read, run_at_once};
 pub use commit::{Ending, TxnGuard};
 pub(crate) use commit::{
     UNDECIDED, commit_subordinate, commit_subordinate_alone, end_subordinate, has_read_durable, observed,
@@ -63,7 +63,7 @@ pub(crate) use direct::{DirectMemory, attempt};
 pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;
-pub(crate) use phase::PlannedPhase;
+pub(crate) use phase::{Planned, PlannedPhase};
 pub use savepoint::{Origin, Savepoint, on_rollback};
 pub use state::{OperationGuard, TxnState};
 
@@ -76,6 +76,8 @@ pub struct Tx<'w> {
     worker: &'w Rc<EngineWorker>,
     state: &'w Rc<TxnState>,
     routed: Option<&'w RouteHint<'w>>,
+    /// True if the next operation is the last one.
+    is_last: bool,
 }
 
 impl std::fmt::Debug for Tx<'_> {
@@ -92,13 +94,24 @@ impl<'w> Tx<'w> {
         state: &'w Rc<TxnState>,
         routed: Option<&'w RouteHint<'w>>,
     ) -> Tx<'w> {
-        Tx { worker, state, routed }
+        Tx { worker, state, routed, is_last: false }
     }
 
     /// The worker that is the transaction's home.
     #[must_use]
     pub fn home(&self) -> WorkerId {
         self.worker.id()
+    }
+
+    /// Declares the next operation the last one, as [`Transaction::declare_last`] does.
+    #[inline]
+    pub fn declare_last(&mut self) {
+        self.is_last = true;
+    }
+
+    /// Returns true if the next operation was declared the last one.
+    pub(crate) fn is_last(&self) -> bool {
+        self.is_last
     }
 
     /// Runs one action and returns its result.
@@ -397,6 +410,11 @@ impl<'w> Tx<'w> {
 }
 
 impl<'w> Transaction for Tx<'w> {
+    #[inline]
+    fn declare_last(&mut self) {
+        Tx::declare_last(self);
+    }
+
     #[inline(always)]
     #[expect(refining_impl_trait, reason = "what it returns is what `Tx::run` returns")]
     fn run<O: RowOperation>(&mut self, action: Action<O>) -> Run<'_, 'w, O> {

@@ -120,6 +120,31 @@ fn ranges_go_through_all_instances_both_ways() {
 }
 
 #[test]
+fn nothing_follows_an_operation_that_was_declared_the_last_one() {
+    for_seeds_in_parallel(4, |seed| {
+        let mut deployment = filled(seed, &[1, 1]);
+        let items = deployment.table::<Items>().unwrap();
+        for more in [false, true] {
+            let tried = deployment.submit(&items.at(&1), async move |tx| {
+                tx.declare_last();
+                let (a, b) = tx.join((items.get(2), items.get(98))).await?;
+                if more {
+                    // Its failure is concealed, and the transaction must not commit all the same.
+                    let _ = tx.get(items, 3).await;
+                }
+                Ok((a.map(|row| row.value), b.map(|row| row.value)))
+            });
+            assert!(deployment.run(STEPS_MAX));
+            match tried.take().unwrap() {
+                Err(abort) if more => assert_eq!(abort.reason(), AbortReason::Misuse),
+                read => assert_eq!(read, Ok((Some(2), Some(98)))),
+            }
+            assert_eq!(deployment.locks(), (0, 0));
+        }
+    });
+}
+
+#[test]
 fn an_insertion_of_a_taken_key_elsewhere_aborts_all() {
     for_seeds_in_parallel(4, |seed| {
         let mut deployment = filled(seed, &[1, 1]);

@@ -80,6 +80,16 @@ fn locks_released_before_the_changes_of_a_commit_are_caught() {
 }
 
 #[test]
+fn locks_released_before_the_last_read_are_caught() {
+    caught_deployed(Bug::ReleasedBeforeLast, lists::lists, lists::serializable);
+}
+
+#[test]
+fn a_last_read_of_what_others_have_locked_is_caught() {
+    caught_deployed(Bug::LastReadOfLocked, lists::lists, lists::serializable);
+}
+
+#[test]
 fn instances_that_are_not_told_of_an_abort_are_caught() {
     caught_deployed(Bug::AbortNotSent, lists::lists, lists::serializable);
 }

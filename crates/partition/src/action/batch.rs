@@ -11,7 +11,7 @@ use atrapos_storage::lock::LockTarget;
 use atrapos_storage::{KeyBuf, prefetch_value};
 
 use super::erased::{AnyOperation, Content};
-use super::{Action, ErasedOperation, MissingTable, Operation, Request, RowContext};
+use super::{Action, CopiedRow, ErasedOperation, MissingTable, Operation, Request, RowContext};
 use crate::abort::Abort;
 
 /// Actions that run in one phase. See the module's introduction.
@@ -137,6 +137,12 @@ impl BatchedOperation<'_> {
     #[inline]
     pub fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
         self.0.apply(at)
+    }
+
+    /// Runs the operation on a copy of its row, and keeps its result; returns `None`, and it has not run, if it needs more than that.
+    #[inline]
+    pub fn apply_to_copy(self, at: &mut CopiedRow<'_>) -> Option<Result<(), Abort>> {
+        self.0.apply_to_copy(at)
     }
 
     /// Completes the operation without its table, and keeps the result.

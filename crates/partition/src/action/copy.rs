@@ -122,6 +122,17 @@ impl Operation for ReplaceImage {
     }
 }
 
+/// A copy of the row of a key, in the place of the rows of a partition.
+#[derive(Debug)]
+pub struct CopiedRow<'a> {
+    /// The row; `None` if there is none.
+    pub row: Option<&'a [u8]>,
+    /// The buffer for the row as the operation has changed it; `None` if it may change none.
+    pub changed: Option<&'a mut Vec<u8>>,
+    /// True if the operation has changed the row.
+    pub is_changed: bool,
+}
+
 /// Replaces the row of a key by an image of it, whatever was there; `None` removes it.
 #[derive(Debug)]
 pub struct PutImage(pub Option<Vec<u8>>);

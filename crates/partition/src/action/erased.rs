@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-use super::{Action, MissingTable, Operation, RowContext};
+use super::{Action, CopiedRow, MissingTable, Operation, RowContext};
 use crate::abort::Abort;
 use crate::action::OperationKind;
 
@@ -25,6 +25,8 @@ pub(super) trait AnyOperation: Send {
     fn kind(&self) -> OperationKind;
     /// Runs it, and keeps its result.
     fn apply(&mut self, at: &mut RowContext<'_>) -> Result<(), Abort>;
+    /// Runs it on a copy of its row, and keeps the result; returns `None`, and has not run, if it needs more.
+    fn apply_to_copy(&mut self, at: &mut CopiedRow<'_>) -> Option<Result<(), Abort>>;
     /// Completes it without its table, and keeps the result.
     fn without_table(&mut self, missing: MissingTable) -> Result<(), Abort>;
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
@@ -79,6 +81,20 @@ impl<O: Operation> AnyOperation for Content<O> {
         Ok(())
     }
 
+    fn apply_to_copy(&mut self, at: &mut CopiedRow<'_>) -> Option<Result<(), Abort>> {
+        match self.take_operation().apply_to_copy(at) {
+            Ok(Ok(output)) => {
+                *self = Content::Output(output);
+                Some(Ok(()))
+            }
+            Ok(Err(abort)) => Some(Err(abort)),
+            Err(operation) => {
+                *self = Content::Operation(operation);
+                None
+            }
+        }
+    }
+
     fn without_table(&mut self, missing: MissingTable) -> Result<(), Abort> {
         *self = Content::Output(self.take_operation().without_table(missing)?);
         Ok(())
@@ -117,6 +133,13 @@ impl Operation for ErasedOperation {
     fn apply(mut self, at: &mut RowContext<'_>) -> Result<ErasedOperation, Abort> {
         self.0.apply(at)?;
         Ok(self)
+    }
+
+    fn apply_to_copy(mut self, at: &mut CopiedRow<'_>) -> Result<Result<ErasedOperation, Abort>, Self> {
+        match self.0.apply_to_copy(at) {
+            Some(done) => Ok(done.map(|()| self)),
+            None => Err(self),
+        }
     }
 
     fn kind(&self) -> OperationKind {

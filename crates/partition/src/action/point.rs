@@ -6,7 +6,7 @@ use std::mem::needs_drop;
 use atrapos_storage::lock::LockMode;
 use atrapos_storage::{Key, Row, RowEdit, RowView};
 
-use super::{Action, Operation, RowAccess, RowContext, RowOperation, guarded};
+use super::{Action, CopiedRow, Operation, RowAccess, RowContext, RowOperation, guarded};
 use crate::abort::Abort;
 use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
 use crate::schema::{Index, IndexRef, Table, TableRef, corrupt, decode_key, decode_row};
@@ -26,6 +26,10 @@ impl<T: Table> Operation for Get<T> {
     #[inline(always)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
         self.apply_to(at)
+    }
+
+    fn apply_to_copy(self, at: &mut CopiedRow<'_>) -> Result<Result<Option<T::Row>, Abort>, Self> {
+        Ok(at.row.map(decode_row::<T::Row>).transpose())
     }
 
     fn kind(&self) -> OperationKind {
@@ -65,6 +69,10 @@ where
         self.apply_to(at)
     }
 
+    fn apply_to_copy(self, at: &mut CopiedRow<'_>) -> Result<Result<Option<R>, Abort>, Self> {
+        Ok(at.row.map(|row| self.look_at(row)).transpose())
+    }
+
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
     }
@@ -79,8 +87,19 @@ where
     #[inline]
     fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
         let Some(row) = at.row()? else { return Ok(None) };
+        self.look_at(row).map(Some)
+    }
+}
+
+impl<T, F, R> Read<T, F>
+where
+    T: Table,
+    F: FnOnce(T::Row) -> R,
+{
+    #[inline(always)]
+    fn look_at(self, row: &[u8]) -> Result<R, Abort> {
         let row = decode_row::<T::Row>(row)?;
-        guarded(|| (self.look)(row)).map(Some)
+        guarded(|| (self.look)(row))
     }
 }
 
@@ -109,6 +128,10 @@ where
         self.apply_to(at)
     }
 
+    fn apply_to_copy(self, at: &mut CopiedRow<'_>) -> Result<Result<Option<R>, Abort>, Self> {
+        Ok(at.row.map(|row| self.look_at(row)).transpose())
+    }
+
     fn kind(&self) -> OperationKind {
         // A result that owns memory is taken for a copy of the row.
         let brings = if needs_drop::<R>() { ResultShape::Rows } else { ResultShape::Nothing };
@@ -125,8 +148,19 @@ where
     #[inline]
     fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
         let Some(row) = at.row()? else { return Ok(None) };
+        self.look_at(row).map(Some)
+    }
+}
+
+impl<T, F, R> View<T, F>
+where
+    T: Table,
+    F: FnOnce(RowView<'_, T::Row>) -> R,
+{
+    #[inline(always)]
+    fn look_at(self, row: &[u8]) -> Result<R, Abort> {
         let row = RowView::new(row).map_err(|error| corrupt("row", &error))?;
-        guarded(|| (self.look)(row)).map(Some)
+        guarded(|| (self.look)(row))
     }
 }
 
@@ -176,6 +210,15 @@ where
         self.apply_to(at)
     }
 
+    fn apply_to_copy(self, at: &mut CopiedRow<'_>) -> Result<Result<Option<R>, Abort>, Self> {
+        let (Some(old), Some(new)) = (at.row, at.changed.as_deref_mut()) else {
+            return if at.row.is_none() { Ok(Ok(None)) } else { Err(self) };
+        };
+        let done = self.change(old, new);
+        at.is_changed = done.is_ok();
+        Ok(done.map(Some))
+    }
+
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
     }
@@ -189,12 +232,22 @@ where
 {
     #[inline]
     fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
-        at.replace(|old, new| {
-            let mut row = decode_row::<T::Row>(old)?;
-            let result = guarded(|| (self.change)(&mut row))?;
-            row.encode(new);
-            Ok(result)
-        })
+        at.replace(|old, new| self.change(old, new))
+    }
+}
+
+impl<T, F, R> Update<T, F>
+where
+    T: Table,
+    F: FnOnce(&mut T::Row) -> R,
+{
+    /// Appends the changed row to `new`.
+    #[inline(always)]
+    fn change(self, old: &[u8], new: &mut Vec<u8>) -> Result<R, Abort> {
+        let mut row = decode_row::<T::Row>(old)?;
+        let result = guarded(|| (self.change)(&mut row))?;
+        row.encode(new);
+        Ok(result)
     }
 }
 

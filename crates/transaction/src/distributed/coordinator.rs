@@ -1,36 +1,36 @@
-//! The part of a distributed transaction at its home: accesses to rows of other instances, votes, and the decision.
+//! The part of a distributed transaction at its home: what it has of other instances, votes, and the decision. Accesses are in [`access`].
 //!
 //! Invariants
 //! - A transaction waits for the rows of one access, or for votes: rows are those of the latest request, and any that come while it
 //!   waits for votes are of an access that its procedure has dropped.
 //! - A transaction with subordinates that have not been released does not commit before all have voted.
 
+mod access;
+
 use std::cell::RefCell;
 use std::future::poll_fn;
-use std::mem::replace;
 use std::rc::Rc;
 use std::task::Poll;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::{Action, ActionBatch, ErasedOperation, Request};
-use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::action::ActionBatch;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::TaskId;
 use atrapos_storage::KeyBuf;
-use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
+use atrapos_storage::lock::TxnId;
 use smallvec::SmallVec;
 
 use super::staged::Staged;
 use super::steps::CommitStep;
-use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Nonsense, Requests, Write, Writes};
+use super::wire::{Message, Write, Writes};
 use super::{Peers, hardening, unreachable};
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
-use crate::tx::{Ending, Tx, TxnGuard, TxnState, has_read_durable};
+use crate::tx::{Ending, TxnGuard, TxnState, has_read_durable};
 
 /// The remote part of a transaction, at its home.
 pub(crate) struct Remote {
@@ -46,8 +46,21 @@ pub(crate) struct Remote {
     at_once: bool,
     /// True if it waits for votes.
     awaits_votes: bool,
+    /// The requests that were sent last, encoded.
+    requests: Vec<u8>,
+    /// The requests that were sent last.
+    asked: Vec<Asked>,
+    /// The parts of ranges of which all rows are staged, each with the number of its action.
+    covered: Vec<(usize, KeyRange)>,
     /// The message with the rows that were asked for last.
     reply: Vec<u8>,
+    /// True if its last actions run on the copies in the reply: nothing is staged.
+    runs_on_copies: bool,
+    /// The row that such an action has changed.
+    changed_row: Vec<u8>,
+    /// The change that such an action has made, and the instance of its row.
+    change: Vec<u8>,
+    changes_in: Option<InstanceId>,
     /// The task that waits.
     task: TaskId,
     /// The range that was read last, and how far it goes on at a time.
@@ -91,13 +104,6 @@ struct Walk {
     rows: u32,
 }
 
-/// Rows of the first slice of a range, and of the first one if all of them will be changed.
-const ROWS_FIRST: u32 = 16;
-const ROWS_FIRST_CHANGED: u32 = 256;
-
-/// Rows of a slice, at most.
-const ROWS_MAX: u32 = 4096;
-
 impl Remote {
     fn begin(peers: &Peers, worker: &EngineWorker) -> Box<Remote> {
         let mut remote = peers.spare.borrow_mut().pop().unwrap_or_else(|| {
@@ -109,7 +115,14 @@ impl Remote {
                 in_one_phase: false,
                 at_once: false,
                 awaits_votes: false,
+                requests: Vec::new(),
+                asked: Vec::new(),
+                covered: Vec::new(),
                 reply: Vec::new(),
+                runs_on_copies: false,
+                changed_row: Vec::new(),
+                change: Vec::new(),
+                changes_in: None,
                 task: TaskId::NONE,
                 walk: Walk { table: TableId(0), end: KeyBuf::new(), rows: 0 },
             })
@@ -137,16 +150,27 @@ impl Remote {
         self.staged.roll_back(time);
     }
 
-    fn add_subordinate(&mut self, instance: InstanceId) -> Result<(), Abort> {
+    /// Adds a subordinate in an instance, unless there is one. Returns true if it is new.
+    fn add_subordinate(&mut self, instance: InstanceId) -> Result<bool, Abort> {
         match self.subordinates.iter().find(|known| known.instance == instance) {
             Some(known) if known.state == SubordinateState::Lost => Err(unreachable(instance)),
-            Some(_) => Ok(()),
+            Some(_) => Ok(false),
             None => {
                 let (state, has_read_durable) = (SubordinateState::Active, true);
                 self.subordinates.push(Subordinate { instance, state, has_read_durable });
-                Ok(())
+                Ok(true)
             }
         }
+    }
+
+    /// Returns true if what was asked for is one row, to be changed in a way that its instance can be told together with the decision if
+    /// the row keeps its length: the data is in memory, nothing else was changed in other instances, and nothing depends on the row.
+    fn has_one_change(&self, actions: &ActionBatch, worker: &EngineWorker) -> bool {
+        let [Asked { at, copies: true, range: None }] = &*self.asked else { return false };
+        actions.requests().len() > *at
+            && worker.shard().commit_waiters.is_none()
+            && self.staged.is_unchanged()
+            && !self.staged.has_dependents(actions.requests()[*at].table)
     }
 
     /// Prepares to wait for the rows of an access.
@@ -173,20 +197,6 @@ impl Remote {
     }
 }
 
-impl Walk {
-    /// Returns the number of rows of the next slice of a range.
-    fn rows(&mut self, request: &Request) -> u32 {
-        let LockTarget::Range { lower, upper } = &request.target else { return 0 };
-        let goes_on = self.table == request.table
-            && self.rows > 0
-            && if request.from_end { upper.as_ref() == Some(&self.end) } else { *lower == self.end };
-        let first = if request.mode == LockMode::Exclusive { ROWS_FIRST_CHANGED } else { ROWS_FIRST };
-        self.rows = if goes_on { (4 * self.rows).min(ROWS_MAX) } else { first };
-        self.table = request.table;
-        self.rows
-    }
-}
-
 /// A request that was sent.
 struct Asked {
     /// The number of its action.
@@ -197,124 +207,10 @@ struct Asked {
     range: Option<Box<KeyRange>>,
 }
 
-impl Tx<'_> {
-    /// Runs one action on rows of another instance.
-    pub(crate) async fn run_remote(
-        &self,
-        instance: InstanceId,
-        action: Action<ErasedOperation>,
-    ) -> Result<ErasedOperation, Abort> {
-        let mut actions = ActionBatch::new(std::iter::once(action));
-        self.run_group_remote(instance, &mut actions, &[0]).await?;
-        let done = actions.into_outputs::<ErasedOperation>().next();
-        Ok(done.unwrap_or_else(|| unreachable!("the action has run")))
-    }
-
-    /// Runs some actions of a batch, all on rows of one other instance, in their order.
-    pub(crate) async fn run_group_remote(
-        &self,
-        instance: InstanceId,
-        actions: &mut ActionBatch,
-        chosen: &[usize],
-    ) -> Result<(), Abort> {
-        let done = self.stage_and_run(instance, actions, chosen).await;
-        done.inspect_err(|abort| self.state().doom(abort))
-    }
-
-    async fn stage_and_run(
-        &self,
-        instance: InstanceId,
-        actions: &mut ActionBatch,
-        chosen: &[usize],
-    ) -> Result<(), Abort> {
-        let (worker, state) = (self.worker(), self.state());
-        let shard = worker.shard();
-        let Some(peers) = shard.peers.get() else { return Err(unreachable(instance)) };
-        let txn = state.ensure_known(worker);
-        state.begin_remote(|| Remote::begin(peers, worker));
-        shard.stats.remote_actions.add(chosen.len() as u64);
-        let mut asked: SmallVec<[Asked; 8]> = SmallVec::new();
-        let requests = with_remote(state, |remote| {
-            remote.add_subordinate(instance)?;
-            remote.staged.reach(self.mark());
-            Ok::<_, Abort>(requests_of(remote, self, actions, chosen, &mut asked))
-        })?;
-        let mut covered: SmallVec<[(usize, KeyRange); 2]> = SmallVec::new();
-        if !asked.is_empty() {
-            with_remote(state, |remote| remote.await_rows(worker.current_task()));
-            let (incarnation, age) = (peers.incarnation(), state.age.get());
-            let fetch = Message::Fetch { txn, incarnation, age, requests: Requests(&requests) };
-            peers.send(instance, &fetch)?;
-            state.trace.event(worker, Stage::Execute, || {
-                format!("asks {instance} for rows ({} requests)", asked.len())
-            });
-            self.suspend(replies(state)).await?;
-            with_remote(state, |remote| {
-                let reply = std::mem::take(&mut remote.reply);
-                let staged = stage(remote, actions, asked, &reply, &mut covered);
-                remote.reply = reply;
-                staged.map_err(|what| {
-                    let sentence = format!(
-                        "the reply of {instance} makes no sense ({what}); use the same version of the program everywhere"
-                    );
-                    Abort::explained(AbortReason::Corruption, sentence)
-                })?
-            })?;
-        }
-        let panic_guard = PanicGuard::enter();
-        let ran = with_remote(state, |remote| {
-            let mut dependents = state.dependents.borrow_mut();
-            chosen.iter().try_for_each(|at| {
-                let part = covered.iter().find(|(of, _)| of == at).map(|(_, part)| part);
-                run_staged(remote, actions, *at, part, &mut dependents)
-            })
-        });
-        panic_guard.leave();
-        ran
-    }
-}
-
 /// Looks at the remote part of a transaction.
 fn with_remote<R>(state: &TxnState, look: impl FnOnce(&mut Remote) -> R) -> R {
     let mut remote = state.remote.borrow_mut();
     look(remote.as_mut().expect("a transaction with subordinates has a remote part"))
-}
-
-/// Encodes the requests of actions for what the transaction has not got yet.
-fn requests_of(
-    remote: &mut Remote,
-    tx: &Tx<'_>,
-    actions: &ActionBatch,
-    chosen: &[usize],
-    asked: &mut SmallVec<[Asked; 8]>,
-) -> Vec<u8> {
-    let mut out = Vec::new();
-    for at in chosen {
-        let request = &actions.requests()[*at];
-        let Request { table, mode, from_end, ref target, .. } = *request;
-        let target = match target {
-            LockTarget::Key(key) => {
-                let held = remote.staged.lock_on(table, key);
-                if held.is_some_and(|held| held == LockMode::Exclusive || mode == LockMode::Shared) {
-                    continue;
-                }
-                asked.push(Asked { at: *at, copies: held.is_none(), range: None });
-                FetchTarget::Key { key, copies: held.is_none() }
-            }
-            LockTarget::Range { lower, upper } => {
-                let all = || KeyRange { lower: lower.clone(), upper: upper.clone() };
-                let part = tx.part_of_owner(request).unwrap_or_else(all);
-                let rows_max = remote.walk.rows(request);
-                let (lower, upper) = (&*part.lower, part.upper.as_deref());
-                FetchRequest { table, mode, target: FetchTarget::Range { lower, upper, from_end, rows_max } }
-                    .encode(&mut out);
-                asked.push(Asked { at: *at, copies: false, range: Some(Box::new(part)) });
-                continue;
-            }
-        };
-        FetchRequest { table, mode, target }.encode(&mut out);
-    }
-    out
 }
 
 /// Waits until all replies are there.
@@ -328,89 +224,6 @@ async fn replies(state: &TxnState) -> Result<(), Abort> {
         })
     })
     .await
-}
-
-/// Stages the rows of a reply, and notes the parts of ranges that they are all rows of.
-fn stage(
-    remote: &mut Remote,
-    actions: &ActionBatch,
-    asked: SmallVec<[Asked; 8]>,
-    reply: &[u8],
-    covered: &mut SmallVec<[(usize, KeyRange); 2]>,
-) -> Result<Result<(), Abort>, Nonsense> {
-    let Message::Fetched { result: Ok(mut rows), .. } = Message::decode(reply)? else {
-        return Err("it is of another kind");
-    };
-    for Asked { at, copies, range } in asked {
-        let request = &actions.requests()[at];
-        let Request { table, mode, .. } = *request;
-        if let Some(mut part) = range {
-            if let Err(abort) = stage_range(remote, request, &mut part, &mut rows)? {
-                return Ok(Err(abort));
-            }
-            covered.push((at, *part));
-            continue;
-        }
-        let row = if copies && rows.bool()? { Some(rows.row()?) } else { None };
-        if let Err(abort) = remote.staged.add(table, request.key(), mode, row) {
-            return Ok(Err(abort));
-        }
-    }
-    Ok(Ok(()))
-}
-
-/// Stages rows of a range, and narrows it to the part that they are all rows of.
-fn stage_range(
-    remote: &mut Remote,
-    request: &Request,
-    part: &mut KeyRange,
-    rows: &mut Bytes<'_>,
-) -> Result<Result<(), Abort>, Nonsense> {
-    let mut staged = Ok(());
-    let count = rows.u32()?;
-    for _ in 0..count {
-        let (key, row) = (rows.key()?, rows.row()?);
-        staged = staged.and_then(|()| remote.staged.add(request.table, key, request.mode, Some(row)));
-    }
-    if rows.bool()? {
-        let end = KeyBuf::from(rows.key()?);
-        remote.walk.end.clone_from(&end);
-        if request.from_end {
-            part.lower = end;
-        } else {
-            part.upper = Some(end);
-        }
-    }
-    // A range without rows is walked too, so the tree has to exist.
-    remote.staged.open(request.table);
-    Ok(staged)
-}
-
-/// Runs an action on staged rows; of a range, on the part of which all rows are staged.
-fn run_staged(
-    remote: &mut Remote,
-    actions: &mut ActionBatch,
-    at: usize,
-    part: Option<&KeyRange>,
-    dependents: &mut Vec<atrapos_partition::action::DependentAction>,
-) -> Result<(), Abort> {
-    let (request, operation) = actions.action(at);
-    let mut left_out = None;
-    if let (LockTarget::Range { lower, upper }, Some(part)) = (&mut request.target, part) {
-        if request.from_end {
-            if part.lower != *lower {
-                left_out = Some(KeyRange {
-                    lower: replace(lower, part.lower.clone()),
-                    upper: Some(part.lower.clone()),
-                });
-            }
-        } else if part.upper != *upper
-            && let Some(end) = &part.upper
-        {
-            left_out = Some(KeyRange { lower: end.clone(), upper: upper.replace(end.clone()) });
-        }
-    }
-    remote.staged.apply(request.table, &mut request.target, &mut left_out, dependents, operation)
 }
 
 /// Receives a reply of a subordinate, at the home of its transaction.
@@ -428,8 +241,11 @@ pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, mess
         known.state = SubordinateState::Ended;
     }
     match decoded {
-        Ok(Message::Fetched { result: Ok(_), is_durable, .. }) => {
+        Ok(Message::Fetched { result: Ok(_), is_durable, is_released, .. }) => {
             known.has_read_durable = is_durable;
+            if is_released {
+                known.state = SubordinateState::Ended;
+            }
             remote.reply.clear();
             remote.reply.extend_from_slice(message);
         }
@@ -482,9 +298,18 @@ pub(crate) async fn decide(worker: &Rc<EngineWorker>, failed: Option<Abort>) -> 
 /// home decides, and what it tells them needs no answer: see "Commit" in [`super`].
 pub(crate) fn needs_votes(worker: &EngineWorker, state: &TxnState) -> bool {
     with_remote(state, |remote| {
-        let is_sure = |known: &Subordinate| known.state == SubordinateState::Active && known.has_read_durable;
+        let is_sure = |known: &Subordinate| match known.state {
+            SubordinateState::Active => known.has_read_durable,
+            // Released with the last rows.
+            SubordinateState::Ended => true,
+            _ => false,
+        };
         if !remote.subordinates.iter().all(is_sure) {
             return true;
+        }
+        if remote.changes_in.is_some() {
+            remote.at_once = true;
+            return false;
         }
         let is_in_memory = worker.shard().commit_waiters.is_none();
         let fits = || remote.staged.changes_fit() || planted(Bug::UncertainNotVoted);
@@ -552,6 +377,9 @@ async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Resul
         let mut asked = 0;
         for subordinate in &mut remote.subordinates {
             let instance = subordinate.instance;
+            if subordinate.state == SubordinateState::Ended {
+                continue;
+            }
             let writes = match has_changed(instance) {
                 Some((_, writes)) => {
                     subordinate.state = SubordinateState::Preparing;
@@ -626,12 +454,15 @@ pub(crate) fn end_subordinates(
     let Some(peers) = worker.shard().peers.get() else { return };
     let prepared =
         if commit && worker.shard().commit_waiters.is_some() { remote.prepared() } else { SmallVec::new() };
-    let writes = if commit && remote.at_once { writes_of(worker, &remote) } else { SmallVec::new() };
+    let is_staged = commit && remote.at_once && remote.changes_in.is_none();
+    let writes = if is_staged { writes_of(worker, &remote) } else { SmallVec::new() };
     for instance in remote.instances().filter(|instance| !prepared.contains(instance)) {
         if !commit && planted(Bug::AbortNotSent) {
             break;
         }
-        if let Some((_, writes)) = writes.iter().find(|(of, _)| *of == instance) {
+        let staged = writes.iter().find(|(of, _)| *of == instance).map(|(_, writes)| writes);
+        let writes = staged.or_else(|| (remote.changes_in == Some(instance)).then_some(&remote.change));
+        if let Some(writes) = writes.filter(|_| commit) {
             let _ = peers.send(instance, &Message::Commit { txn, writes: Writes(writes) });
             continue;
         }
@@ -644,7 +475,7 @@ pub(crate) fn end_subordinates(
     remote.subordinates.clear();
     remote.staged.clear();
     (remote.awaited, remote.failed, remote.walk.rows) = (0, None, 0);
-    (remote.in_one_phase, remote.at_once) = (false, false);
+    (remote.in_one_phase, remote.at_once, remote.changes_in) = (false, false, None);
     let mut spare = peers.spare.borrow_mut();
     if spare.len() < SPARE_MAX {
         spare.push(remote);

@@ -41,7 +41,7 @@ struct Known {
 
 /// Bytes of changed keys and rows, once for each change, that are told together without a question: a message takes many times as
 /// many, whatever its channel.
-const BYTES_AT_ONCE: usize = 16 << 10;
+pub(super) const BYTES_AT_ONCE: usize = 16 << 10;
 
 /// The partition of a table's staged rows.
 fn place(table: TableId) -> PartitionId {
@@ -158,6 +158,11 @@ impl Staged {
     /// Undoes the changes in a range of marks.
     pub(super) fn roll_back(&mut self, time: &std::ops::Range<Mark>) {
         self.undo.roll_back(time, &mut self.tables);
+    }
+
+    /// Returns true if changes of a table entail others.
+    pub(super) fn has_dependents(&self, table: TableId) -> bool {
+        self.tables.catalog.tables[table.at()].has_dependents
     }
 
     /// Returns true if nothing was changed.

@@ -28,7 +28,7 @@ use crate::age::Age;
 use crate::shard::EngineWorker;
 use crate::tx::{
     Ending, PlannedPhase, Tx, TxnState, commit_subordinate, commit_subordinate_alone, end_subordinate,
-    has_read_durable, observed, run_at_once,
+    free_to_read, has_read_durable, observed, run_at_once,
 };
 
 /// Bytes of rows of a range in one reply, more or less.
@@ -105,8 +105,10 @@ pub(super) fn on_fetch(
         let result = rows.as_ref().map(|rows| Bytes(rows)).map_err(Clone::clone);
         // Rows that no message carries are refused; a coordinator that cannot be reached has been lost, and the link's end aborts
         // the subordinate.
-        if let Err(abort) = peers.send_on(&link, &Message::Fetched { txn, is_durable, result }) {
-            let _ = peers.send_on(&link, &Message::Fetched { txn, is_durable, result: Err(abort) });
+        let is_released = false;
+        if let Err(abort) = peers.send_on(&link, &Message::Fetched { txn, is_durable, is_released, result }) {
+            let _ =
+                peers.send_on(&link, &Message::Fetched { txn, is_durable, is_released, result: Err(abort) });
         }
     };
     run(worker, &state, actions.into_iter(), reply);
@@ -134,7 +136,7 @@ fn fetch_at_once(
     let is_durable = has_read_durable(worker, state);
     let tables = shard.tables.borrow();
     let sent = peers.send_written(link, |draft| {
-        Message::Fetched { txn, is_durable, result: Ok(Bytes(&[])) }.encode(draft);
+        Message::Fetched { txn, is_durable, is_released: false, result: Ok(Bytes(&[])) }.encode(draft);
         for (request, place) in requests.iter().zip(&places) {
             if let Ok(FetchRequest { target: FetchTarget::Key { key, copies: true }, .. }) = request {
                 put_copy(draft, tables.partition(*place).tree().get(key).map(|row| row.bytes));
@@ -142,9 +144,52 @@ fn fetch_at_once(
         }
     });
     if let Err(abort) = sent {
-        let _ = peers.send_on(link, &Message::Fetched { txn, is_durable, result: Err(abort) });
+        let refused = Message::Fetched { txn, is_durable, is_released: false, result: Err(abort) };
+        let _ = peers.send_on(link, &refused);
     }
     Ok(true)
+}
+
+/// Copies the rows of requests for a transaction that holds all its other locks and asks for no more, if all are for keys that are
+/// here, durable, and not locked by others. The locks would be released with the reply, so there is no subordinate. Returns false
+/// if not, and nothing has happened: so for what the monitor is about to record.
+pub(super) fn read_last(
+    worker: &EngineWorker,
+    peers: &Peers,
+    link: &Link,
+    txn: TxnId,
+    requests: Requests<'_>,
+) -> Result<bool, String> {
+    let shard = worker.shard();
+    if peers.subordinates.borrow().contains_key(&(link.instance, txn)) {
+        return Err("it asks for the last rows of a transaction that has a part here".to_owned());
+    }
+    if shard.monitor.records_soon() {
+        return Ok(false);
+    }
+    let tables = shard.tables.borrow();
+    let mut places: SmallVec<[PartitionId; 8]> = SmallVec::new();
+    for request in requests.iter() {
+        let FetchRequest { table, mode, target } = request.map_err(str::to_owned)?;
+        let FetchTarget::Key { key, copies: true } = target else { return Ok(false) };
+        let is_known = mode == LockMode::Shared && table.at() < tables.shards.len();
+        let Some(place) = is_known.then(|| free_to_read(worker, &tables, table, key)).flatten() else {
+            return Ok(false);
+        };
+        places.push(place);
+    }
+    let sent = peers.send_written(link, |draft| {
+        Message::Fetched { txn, is_durable: true, is_released: true, result: Ok(Bytes(&[])) }.encode(draft);
+        for (request, place) in requests.iter().zip(&places) {
+            if let Ok(FetchRequest { target: FetchTarget::Key { key, .. }, .. }) = request {
+                put_copy(draft, tables.partition(*place).tree().get(key).map(|row| row.bytes));
+            }
+        }
+    });
+    shard.stats.local_actions.add(places.len() as u64);
+    shard.monitor.pass();
+    // What no message carries is asked for again, and refused, in the ordinary way.
+    Ok(sent.is_ok())
 }
 
 /// Appends the copy of the row of a key, if there is one.

@@ -5,8 +5,8 @@
 //!
 //! | message | sender | meaning |
 //! |---|---|---|
-//! | fetch | coordinator | lock these keys and ranges, and copy the rows |
-//! | fetched | subordinate | the rows, or the abort |
+//! | fetch | coordinator | lock these keys and ranges, and copy the rows; if they are the last ones that the transaction reads, no lock needs to stay |
+//! | fetched | subordinate | the rows, or the abort; perhaps that no lock has stayed, and there is no subordinate |
 //! | prepare | coordinator | make these changes, and vote; or commit if they are all that changes (one phase); without changes: end, and vote when what was read is durable |
 //! | vote | subordinate | it will commit if the coordinator says so, has committed (one phase), or what it has read is durable (no changes); or the abort |
 //! | commit | coordinator | make these changes, which nothing can prevent, commit, and release; without an answer |
@@ -31,8 +31,8 @@ use crate::age::Age;
 /// A message between instances. See the module's introduction.
 #[derive(Debug)]
 pub(super) enum Message<'a> {
-    Fetch { txn: TxnId, incarnation: u32, age: Age, requests: Requests<'a> },
-    Fetched { txn: TxnId, is_durable: bool, result: Result<Bytes<'a>, Abort> },
+    Fetch { txn: TxnId, incarnation: u32, age: Age, is_last: bool, requests: Requests<'a> },
+    Fetched { txn: TxnId, is_durable: bool, is_released: bool, result: Result<Bytes<'a>, Abort> },
     Prepare { txn: TxnId, incarnation: u32, in_one_phase: bool, writes: Writes<'a> },
     Vote { txn: TxnId, result: Result<(), Abort> },
     Commit { txn: TxnId, writes: Writes<'a> },
@@ -326,15 +326,16 @@ impl<'a> Message<'a> {
             out.put_u64(number);
         };
         match self {
-            Message::Fetch { txn, incarnation, age, requests } => {
+            Message::Fetch { txn, incarnation, age, is_last, requests } => {
                 begin(FETCH, txn.0);
                 out.put_u32(*incarnation);
                 out.put_u64(age.0);
+                out.put_u8(u8::from(*is_last));
                 out.put(requests.0);
             }
-            Message::Fetched { txn, is_durable, result } => {
+            Message::Fetched { txn, is_durable, is_released, result } => {
                 begin(FETCHED, txn.0);
-                out.put_u8(u8::from(*is_durable));
+                out.put(&[u8::from(*is_durable), u8::from(*is_released)]);
                 put_result(out, result.as_ref().map(|rows| rows.0));
             }
             Message::Prepare { txn, incarnation, in_one_phase, writes } => {
@@ -396,13 +397,13 @@ impl<'a> Message<'a> {
         let (kind, txn) = (bytes.u8()?, bytes.txn()?);
         let decoded = match kind {
             FETCH => {
-                let (incarnation, age) = (bytes.u32()?, Age(bytes.u64()?));
-                return Ok(Message::Fetch { txn, incarnation, age, requests: Requests(bytes.0) });
+                let (incarnation, age, is_last) = (bytes.u32()?, Age(bytes.u64()?), bytes.bool()?);
+                return Ok(Message::Fetch { txn, incarnation, age, is_last, requests: Requests(bytes.0) });
             }
             FETCHED => {
-                let is_durable = bytes.bool()?;
+                let (is_durable, is_released) = (bytes.bool()?, bytes.bool()?);
                 let result = if bytes.bool()? { Ok(Bytes(bytes.0)) } else { Err(bytes.abort()?) };
-                return Ok(Message::Fetched { txn, is_durable, result });
+                return Ok(Message::Fetched { txn, is_durable, is_released, result });
             }
             PREPARE => {
                 let (incarnation, in_one_phase) = (bytes.u32()?, bytes.bool()?);

@@ -1,15 +1,19 @@
-//! Accesses of a subordinate to one key that are made at once, without a phase.
+//! Accesses to one key for a transaction of another instance that are made at once, without a phase.
 //!
 //! Never: waits, or makes an access to data that is not here.
 
 use std::rc::Rc;
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, Operation};
-use atrapos_partition::partition::PartitionId;
+use atrapos_partition::action::{Action, Operation, Request};
+use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::schema::TableId;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 
 use super::TxnState;
-use super::access::{conflicts, execute};
+use super::access::{conflicts, execute, is_free};
 use crate::shard::EngineWorker;
 
 /// Runs an action on a key if the key is on this worker and no lock of another transaction conflicts, and returns the partition
@@ -37,4 +41,25 @@ pub(crate) fn run_at_once<O: Operation>(
     let (mut home, mut dependents) = (state.home.borrow_mut(), state.dependents.borrow_mut());
     let state = (&mut *home, &mut *dependents);
     Some(execute(shard, txn, state, place, &mut request, operation, None).map(|done| (place, done)))
+}
+
+/// Returns the partition of a key if the key is on this worker, no lock of another transaction conflicts with a shared one, and its
+/// latest change is durable: it may be read until the worker does something else, as under a lock that is released then.
+pub(crate) fn free_to_read(
+    worker: &EngineWorker,
+    tables: &Tables,
+    table: TableId,
+    key: &[u8],
+) -> Option<PartitionId> {
+    let (shard, target) = (worker.shard(), LockTarget::Key(KeyBuf::from(key)));
+    let request = Request { table, tag: shard.tag, mode: LockMode::Shared, from_end: false, target };
+    let (place, owner) = request.locate(tables);
+    let is_free = owner == worker.id()
+        && (is_free(tables, TxnId(0), place, &request) || planted(Bug::LastReadOfLocked));
+    let is_durable = || {
+        let waiters = shard.commit_waiters.as_ref();
+        waiters
+            .is_none_or(|waiters| waiters.is_durable(waiters.undurable.borrow().of(place, &request.target)))
+    };
+    (is_free && is_durable()).then_some(place)
 }

@@ -285,7 +285,6 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     state.sent.borrow_mut().clear();
     state.dependents.borrow_mut().clear();
     state.savepoints.borrow_mut().clear();
-    state.is_doomed.set(false);
-    state.doomed.take();
+    state.reopen();
     recycle(worker, state);
 }

@@ -12,6 +12,7 @@
 //!   run in the order in which they are given, and a phase with ranges never runs at once.
 
 use std::ops::Range;
+use std::pin::Pin;
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, ActionBatch, DependentAction, ErasedOperation, Operation, Request};
@@ -35,10 +36,17 @@ use crate::trace::Stage;
 
 /// An action of a phase, with the owner of its data at the beginning of the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Planned {
+pub(crate) struct Planned {
     owner: WorkerId,
     /// Its index among the actions.
-    pub(super) at: usize,
+    pub(crate) at: usize,
+}
+
+impl Planned {
+    /// The first action of a phase.
+    pub(crate) fn first(owner: WorkerId) -> Planned {
+        Planned { owner, at: 0 }
+    }
 }
 
 /// The actions of a phase, with the order in which they run. It goes to their owners in turn, and comes back with results.
@@ -277,7 +285,8 @@ impl Tx<'_> {
         self.run_planned(phase).await
     }
 
-    /// Runs a planned phase, as [`run_phase`](Tx::run_phase) does.
+    /// Runs a planned phase, as [`run_phase`](Tx::run_phase) does. Its future is copied when it is awaited first, so what is long or
+    /// rare is in futures on the heap.
     pub(crate) async fn run_planned(&self, mut phase: Box<PlannedPhase>) -> Result<ActionBatch, Abort> {
         let mut next = 0;
         while let Some(&Planned { owner, .. }) = phase.order.get(next) {
@@ -286,21 +295,34 @@ impl Tx<'_> {
             let group = next..next + count;
             next = group.end;
             if let Some(instance) = InstanceId::of_owner(owner) {
-                let chosen: SmallVec<[usize; BATCH]> =
-                    phase.order[group].iter().map(|planned| planned.at).collect();
-                self.run_group_remote(instance, &mut phase.actions, &chosen).await?;
+                let PlannedPhase { actions, order } = &mut *phase;
+                let is_last = self.is_last && group.end == order.len();
+                self.run_group_remote(instance, actions, &order[group], is_last).await?;
             } else if owner != self.worker.id() {
                 phase = self.receive(self.send_group(owner, phase, group)).await?;
             } else if !self.run_free_here(&mut phase, &group)? {
-                phase.sort(&group);
-                for place in group {
-                    self.check_not_doomed()?;
-                    let action = phase.take(place);
-                    phase.put_back(place, self.perform(action).await?);
-                }
+                self.run_each_here(&mut phase, group).await?;
             }
         }
         Ok(phase.actions)
+    }
+
+    /// Runs a group of a phase on data of the home one by one, as some of them have to wait.
+    #[cold]
+    fn run_each_here<'a>(
+        &'a self,
+        phase: &'a mut PlannedPhase,
+        group: Range<usize>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Abort>> + 'a>> {
+        Box::pin(async move {
+            phase.sort(&group);
+            for place in group {
+                self.check_not_doomed()?;
+                let action = phase.take(place);
+                phase.put_back(place, self.perform(action).await?);
+            }
+            Ok(())
+        })
     }
 
     /// Fails if the transaction has been doomed while it waited: a subordinate may have ended.

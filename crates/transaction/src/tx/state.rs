@@ -40,8 +40,10 @@ pub struct TxnState {
     pub(crate) participants: RefCell<Vec<WorkerId>>,
     /// The reason for which the transaction can only abort; set by a failed action.
     pub(super) doomed: RefCell<Option<Abort>>,
-    /// True if it can only abort.
+    /// True if it runs no more operations: it can only abort, or is [closed](TxnState::close), if there is no reason.
     pub(super) is_doomed: Cell<bool>,
+    /// True if its last operation has run, and locks may be released.
+    is_closed: Cell<bool>,
     /// The number of operations that have suspended the transaction and have not ended ([`OperationGuard`]), with the flag
     /// [`VOTES`].
     pub(super) outstanding: Cell<u32>,
@@ -148,16 +150,35 @@ impl TxnState {
         Ok(())
     }
 
-    /// The reason for which a doomed transaction is doomed.
+    /// The reason for which a transaction runs no more operations. Whoever asks has tried one: a transaction that was closed is doomed
+    /// by that.
     #[cold]
     pub(super) fn doomed_for(&self) -> Abort {
-        self.doomed.borrow().clone().expect("a doomed transaction knows why")
+        let after_last = || {
+            Abort::because(
+                AbortReason::Misuse,
+                "the procedure has declared its last operation, and runs another one; declare the last one only",
+            )
+        };
+        self.doomed.borrow_mut().get_or_insert_with(after_last).clone()
+    }
+
+    /// Closes the transaction: some of its locks are released, so it may not acquire any more. It commits if its procedure succeeds.
+    pub(crate) fn close(&self) {
+        self.is_closed.set(true);
+        self.is_doomed.set(true);
+    }
+
+    /// Opens the state of a transaction that has ended, for the next one.
+    pub(super) fn reopen(&self) {
+        self.is_closed.set(false);
+        self.recover();
     }
 
     /// The reason for which the transaction must not commit although its procedure succeeded, if there is one.
     #[cold]
     pub(super) fn cannot_commit(&self) -> Option<Abort> {
-        if self.is_doomed.get() {
+        if self.is_doomed.get() && self.doomed.borrow().is_some() {
             return Some(self.doomed_for());
         }
         (self.operations() > 0).then(|| {
@@ -207,16 +228,15 @@ impl TxnState {
 
     /// Clears the doom of the transaction, which was rolled back to before the failed action.
     pub(super) fn recover(&self) {
-        self.is_doomed.set(false);
+        self.is_doomed.set(self.is_closed.get());
         self.doomed.take();
     }
 
     /// Dooms the transaction after an action failed: it aborts independent of later operations.
     #[cold]
     pub(crate) fn doom(&self, abort: &Abort) {
-        if !self.is_doomed.replace(true) {
-            self.doomed.replace(Some(abort.clone()));
-        }
+        self.is_doomed.set(true);
+        self.doomed.borrow_mut().get_or_insert_with(|| abort.clone());
     }
 }
 

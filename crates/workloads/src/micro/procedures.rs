@@ -26,6 +26,7 @@ pub const NO_ROW: &str = "a row of the microbenchmark is missing";
 /// # Errors
 /// Fails like [`Transaction::run`]; also if a row is missing.
 pub async fn read(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[u64]) -> Result<u64, Abort> {
+    tx.declare_last();
     if let [row] = rows {
         return tx.get(table, *row).await?.map(|row| row.count).ok_or_else(|| Abort::user(NO_ROW));
     }
@@ -40,6 +41,7 @@ pub async fn read(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[
 /// Fails like [`Transaction::run`]; also if a row is missing.
 pub async fn update(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[u64]) -> Result<(), Abort> {
     let add_one = |row: &mut Counter| row.count += 1;
+    tx.declare_last();
     let all_there = if let [row] = rows {
         tx.update(table, *row, add_one).await?.is_some()
     } else {

@@ -91,10 +91,16 @@ fn transfers(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Resu
                 }
                 match kind {
                     // Both in one phase.
-                    0..=2 => drop(tx.join((moving(items, from, -cents), moving(items, to, cents))).await?),
+                    0..=2 => {
+                        if cents % 2 == 0 {
+                            tx.declare_last();
+                        }
+                        tx.join((moving(items, from, -cents), moving(items, to, cents))).await?;
+                    }
                     // One after the other.
                     3 | 4 => {
                         tx.run(moving(items, from, -cents)).await?;
+                        tx.declare_last();
                         tx.run(moving(items, to, cents)).await?;
                     }
                     // Read first, write what was computed from it.

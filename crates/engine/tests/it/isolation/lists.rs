@@ -72,6 +72,7 @@ enum Step {
         backward: bool,
         limit: usize,
     },
+    AppendIfThere(u64, u32),
     /// Several at once.
     AppendAll(Vec<(u64, u32)>),
     ReadAll(Vec<u64>),
@@ -99,6 +100,7 @@ fn random_step(random: &mut Random, keys: u64, next_number: &mut u32) -> Step {
             backward: random.chance(50),
             limit: if random.chance(30) { 1 + random.below(3) as usize } else { usize::MAX },
         },
+        7 if random.chance(50) => Step::AppendIfThere(one, number()),
         7 => Step::AppendAll(vec![(one, number()), (other, number()), (third, number())]),
         8 => Step::ReadAll(vec![one, other, third]),
         _ => Step::ReadAndAppend { read: one, key: other, number: number() },
@@ -160,6 +162,13 @@ async fn make(
         Step::Scan { from, to, backward, limit } => {
             seen.extend(scan(tx, lists, (*from, *to), *backward, *limit).await?);
         }
+        Step::AppendIfThere(key, number) => {
+            let there = tx.run(append(*key, *number)).await?;
+            seen.push(match there {
+                Some(()) => Event::Append(*key, *number),
+                None => Event::Read(*key, List::new()),
+            });
+        }
         Step::AppendAll(appends) => {
             let there = tx.join_all(appends.iter().map(|(key, number)| append(*key, *number))).await?;
             for ((key, number), there) in appends.iter().zip(there) {
@@ -199,7 +208,11 @@ async fn make_all(
     aborts: bool,
 ) -> Result<Vec<Event>, Abort> {
     let mut seen = Vec::new();
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
+        let is_one_access = matches!(step, Step::Read(_) | Step::ReadAll(_) | Step::AppendIfThere(..));
+        if at + 1 == steps.len() && is_one_access {
+            tx.declare_last();
+        }
         make(tx, lists, step, &mut seen).await?;
     }
     if aborts { Err(Abort::user("as planned")) } else { Ok(seen) }

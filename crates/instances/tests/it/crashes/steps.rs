@@ -90,7 +90,10 @@ atrapos::stored_procedures! {
     home: |own, tables| tables.0.at(&own.home);
     run: |own, tx, tables| async move {
         let mut seen = Vec::new();
-        for step in &own.steps {
+        for (at, step) in own.steps.iter().enumerate() {
+            if at + 1 == own.steps.len() && matches!(step, Step::Get { .. }) {
+                tx.declare_last();
+            }
             seen.push(step.make(tx, *tables).await?);
         }
         Ok(seen)
