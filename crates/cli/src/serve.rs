@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Schema};
+use atrapos::{Database, Schema, ThreadHost};
 use atrapos_durability::directory::Directory;
-use atrapos_server::{Server, ServerOptions, Users};
+use atrapos_server::{Server, ServerOptions, Users, WorkerThreads};
 use atrapos_sql::{SqlDatabase, SqlOptions};
 use atrapos_topology::{LiveOptions, Machine};
 
@@ -28,6 +28,9 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 /// The directory, inside of the database's, of the owner's socket and the file of users.
 pub(crate) const SERVER_DIRECTORY: &str = "server";
 
+/// Cores of the machine for which there is one thread on which clients log in.
+const CORES_PER_LOGIN_THREAD: usize = 8;
+
 /// The time between two looks at what the user wants.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -36,7 +39,8 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), CliError> {
     interrupt::install_saying("ending: sessions end with their transactions (once more to end at once)");
     let stop = interrupt::flag();
     let (workers, io_threads) = threads(args);
-    let database = open(args, workers)?;
+    let worker_threads = Arc::new(WorkerThreads::new());
+    let database = open(args, workers, &worker_threads)?;
     let private = args.directory.join(SERVER_DIRECTORY);
     make_private(&private)?;
     let (users, generated) = match args.auth {
@@ -55,6 +59,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), CliError> {
         tls: args.tls_cert.clone().zip(args.tls_key.clone()),
         max_connections: args.max_connections,
         threads: io_threads,
+        worker_threads: Some(worker_threads),
     };
     let server = Server::start(Arc::clone(&database), options).map_err(CliError::bad_input)?;
     output::print(&greeting(args, &server, generated.as_deref()))?;
@@ -76,20 +81,26 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), CliError> {
     output::print("ended\n")
 }
 
-/// Returns the numbers of workers and of threads that serve connections: those that were asked for, or as many together as there are
-/// cores, for a thread that is ready and finds no core keeps others waiting, clients among them.
+/// Returns the numbers of workers and of threads on which clients log in: those that were asked for, or as many together as there are
+/// cores, for a thread that is ready and finds no core keeps others waiting, clients among them. Sessions are served on the threads of
+/// workers, so few threads are needed for the rest.
 fn threads(args: &ServeArgs) -> (usize, usize) {
     let cores = Machine::live(&LiveOptions::new(None)).usable_core_count();
-    let io_threads = args.io_threads.unwrap_or_else(|| cores.div_ceil(2));
+    let io_threads = args.io_threads.unwrap_or_else(|| cores.div_ceil(CORES_PER_LOGIN_THREAD));
     (args.workers.unwrap_or_else(|| cores.saturating_sub(io_threads).max(1)), io_threads)
 }
 
 /// Opens the database, or creates it.
-fn open(args: &ServeArgs, workers: usize) -> Result<Arc<SqlDatabase>, CliError> {
+fn open(
+    args: &ServeArgs,
+    workers: usize,
+    threads: &Arc<WorkerThreads>,
+) -> Result<Arc<SqlDatabase>, CliError> {
     let durability = config::durability_of(args.durability, args.max_loss_ms)?;
     let exists = Directory::exists(&*store::files(), &args.directory).unwrap_or(false);
     let builder = if exists { Database::existing() } else { Database::builder(Schema::new()) };
-    let builder = builder.pin(!args.no_pin).workers(workers);
+    let host: Arc<dyn ThreadHost> = Arc::clone(threads) as Arc<dyn ThreadHost>;
+    let builder = builder.pin(!args.no_pin).workers(workers).thread_host(host);
     let database = builder.durability(durability).open(&args.directory);
     let options = SqlOptions { name: args.database.clone(), ..SqlOptions::default() };
     SqlDatabase::open(database.map_err(CliError::bad_input)?, options).map_err(CliError::failed)

@@ -18,6 +18,7 @@ use atrapos::Database;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::cancel::Connections;
 use crate::connection::{ConnectOptions, Connection};
 use crate::error::{SqlError, SqlState};
 use crate::kept::Kept;
@@ -51,6 +52,7 @@ pub struct SqlDatabase {
     kept: Kept,
     schema: RwLock<Arc<Schema>>,
     sequences: Arc<Sequences>,
+    connections: Arc<Connections>,
     /// Held by the one statement that changes the schema.
     changing: Mutex<()>,
     generation: AtomicU64,
@@ -75,6 +77,7 @@ impl SqlDatabase {
             kept,
             schema: RwLock::new(Arc::new(schema)),
             sequences,
+            connections: Arc::default(),
             changing: Mutex::new(()),
             generation: AtomicU64::new(1),
             noted: Mutex::new(Vec::new()),
@@ -108,6 +111,11 @@ impl SqlDatabase {
 
     pub(crate) fn sequences(&self) -> &Arc<Sequences> {
         &self.sequences
+    }
+
+    /// The connections by their numbers.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
     }
 
     /// The tables as they are now.

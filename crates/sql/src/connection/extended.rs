@@ -236,6 +236,12 @@ impl Connection {
         })
     }
 
+    /// The text of a portal's statement; `None` if there is no portal of this name.
+    #[must_use]
+    pub fn portal_text(&self, name: &str) -> Option<&str> {
+        self.portals.get(name).map(|portal| portal.prepared.text.as_str())
+    }
+
     /// Describes a portal: its columns with their formats; `None` if it returns no rows.
     ///
     /// # Errors
@@ -265,7 +271,7 @@ impl Connection {
         ends: bool,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
-        self.cancel.forget();
+        self.cancel.begin(self.settings.limits().statement);
         let done = self.execute_portal(portal, limit, ends, sink).await;
         self.checked(done).await
     }
