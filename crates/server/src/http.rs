@@ -65,9 +65,10 @@ fn page(shared: &Shared, request: &[u8]) -> (&'static str, String) {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
     match (words.next(), words.next()) {
-        (Some(b"GET"), Some(b"/metrics")) if !is_permitted(shared, request) => {
-            ("401 Unauthorized", "the request carries no valid token: send 'Authorization: Bearer TOKEN'\n".to_owned())
-        }
+        (Some(b"GET"), Some(b"/metrics")) if !is_permitted(shared, request) => (
+            "401 Unauthorized",
+            "the request carries no valid token: send 'Authorization: Bearer TOKEN'\n".to_owned(),
+        ),
         (Some(b"GET"), Some(b"/metrics")) => ("200 OK", metrics(shared)),
         (Some(b"GET"), Some(b"/health")) => match *shared.phase.borrow() {
             Phase::Running => ("200 OK", "serving\n".to_owned()),

@@ -90,7 +90,8 @@ impl Cancel {
     pub(crate) fn begin(&self, limit: Option<Duration>) {
         *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) =
             limit.and_then(|limit| Instant::now().checked_add(limit));
-        let kept = if self.is_terminated.load(Ordering::SeqCst) { CancelReason::Termination as u8 } else { 0 };
+        let kept =
+            if self.is_terminated.load(Ordering::SeqCst) { CancelReason::Termination as u8 } else { 0 };
         self.reason.store(kept, Ordering::SeqCst);
     }
 

@@ -112,7 +112,7 @@ impl Drop for Connection {
 impl Connection {
     pub(crate) fn new(database: Arc<SqlDatabase>, options: ConnectOptions) -> Result<Connection, SqlError> {
         let mut settings = Settings::new(&options.user);
-        for (name, value) in &options.settings {
+        for (name, value) in database.options().settings.iter().chain(&options.settings) {
             settings.set_initial(name, value)?;
         }
         let noted = database.note_place();

@@ -36,11 +36,13 @@ pub struct SqlOptions {
     pub name: String,
     /// The most bytes that the rows of one answer may have while they wait to be sent.
     pub max_answer_bytes: usize,
+    /// Settings that connections begin with, by name: what a client asks for itself counts before them.
+    pub settings: Vec<(String, String)>,
 }
 
 impl Default for SqlOptions {
     fn default() -> SqlOptions {
-        SqlOptions { name: "postgres".to_owned(), max_answer_bytes: 256 << 20 }
+        SqlOptions { name: "postgres".to_owned(), max_answer_bytes: 256 << 20, settings: Vec::new() }
     }
 }
 

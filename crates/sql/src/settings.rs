@@ -235,7 +235,7 @@ impl Settings {
                 ));
             }
             Accepts::OneOf(values) => {
-                if !values.iter().any(|one| one.eq_ignore_ascii_case(value)) {
+                if !values.iter().any(|one| is_same(setting, one, value)) {
                     return Err(SqlError::unsupported(format!(
                         "the value \"{value}\" of the setting \"{}\"",
                         setting.name
@@ -334,6 +334,15 @@ impl Settings {
     }
 }
 
+/// Returns true if a value is one of a setting's. Of the names of encodings, letters and digits count.
+fn is_same(setting: &Definition, one: &str, value: &str) -> bool {
+    if setting.name != "client_encoding" {
+        return one.eq_ignore_ascii_case(value);
+    }
+    let counts = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    counts(one).eq_ignore_ascii_case(&counts(value))
+}
+
 /// The spelling of a value that a setting keeps.
 fn canonical<'a>(setting: &Definition, value: &'a str) -> &'a str {
     let lower = value.to_ascii_lowercase();
@@ -356,14 +365,19 @@ fn canonical<'a>(setting: &Definition, value: &'a str) -> &'a str {
 }
 
 /// Units of time with their milliseconds, the longest first.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 
 /// The milliseconds of a time, a number of them or one with a unit.
 fn milliseconds(name: &str, value: &str) -> Result<u64, SqlError> {
     let text = value.trim();
     let (number, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     let unit = unit.trim();
-    let factor = if unit.is_empty() { Some(1) } else { UNITS.iter().find(|(known, _)| *known == unit).map(|(_, ms)| *ms) };
+    let factor = if unit.is_empty() {
+        Some(1)
+    } else {
+        UNITS.iter().find(|(known, _)| *known == unit).map(|(_, ms)| *ms)
+    };
     let time = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
     time.filter(|time| *time <= i32::MAX as u64).ok_or_else(|| {
         SqlError::new(
@@ -396,7 +410,8 @@ mod tests {
     #[test]
     fn times_have_units() {
         let mut settings = Settings::new("ann");
-        for (given, shown) in [("0", "0"), ("250", "250ms"), ("5000", "5s"), ("2 min", "2min"), ("48h", "2d")] {
+        for (given, shown) in [("0", "0"), ("250", "250ms"), ("5000", "5s"), ("2 min", "2min"), ("48h", "2d")]
+        {
             settings.set("statement_timeout", given).unwrap();
             assert_eq!(settings.get("statement_timeout").unwrap(), shown);
         }
@@ -419,6 +434,11 @@ mod tests {
         assert_eq!(settings.get("SESSION_authorization").unwrap(), "ann");
         settings.set("Application_Name", "x").unwrap();
         settings.set("client_encoding", "utf-8").unwrap();
+        settings.set("client_encoding", "'Utf_8'").unwrap();
+        assert_eq!(
+            settings.set("client_encoding", "latin1").unwrap_err().code,
+            SqlState::FEATURE_NOT_SUPPORTED
+        );
         settings.set("transaction_isolation", "read committed").unwrap();
         assert_eq!(settings.get("transaction_isolation").unwrap(), "serializable");
         assert_eq!(settings.take_changes(), [("application_name", "x".to_owned())]);

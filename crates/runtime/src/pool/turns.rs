@@ -137,9 +137,7 @@ impl<S: Shard> Turns<S> {
             return None;
         }
         self.workers().for_each(|worker| worker.stats().parks.add(1));
-        Some(
-            (deadline != Ticks::MAX).then(|| Duration::from_nanos(self.clock.ns(deadline.since(self.now)))),
-        )
+        Some((deadline != Ticks::MAX).then(|| Duration::from_nanos(self.clock.ns(deadline.since(self.now)))))
     }
 
     fn parkers(&self) -> impl Iterator<Item = &Parker> + Clone {

@@ -149,9 +149,12 @@ fn requests_wake_hosted_workers() {
         assert_eq!(answer.expect("the runtime runs").wait(), Ok(round));
     }
     // A task that never ends is dropped at the end, with the pump's own state.
-    runtime.handle().submit(WorkerId(0), |here| {
-        let _ = here.spawn(pending());
-    }).expect("the runtime runs");
+    runtime
+        .handle()
+        .submit(WorkerId(0), |here| {
+            let _ = here.spawn(pending());
+        })
+        .expect("the runtime runs");
     let report = runtime.shutdown(Duration::from_millis(20));
     assert!(!report.drained && report.tasks_dropped == 1 && report.shards_leaked == 0, "{report:?}");
 }

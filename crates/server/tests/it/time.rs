@@ -127,6 +127,8 @@ async fn slow_statements_are_logged() {
     assert_eq!(tags(&raw.until_ready().await), "12DCZ");
     let lines = lines.lock().expect("lines");
     assert_eq!(lines.len(), 2, "{lines:?}");
-    assert!(lines[0].starts_with("slow statement: duration=") && lines[0].ends_with("statement=SELECT 1 , 2"));
+    assert!(
+        lines[0].starts_with("slow statement: duration=") && lines[0].ends_with("statement=SELECT 1 , 2")
+    );
     assert!(lines[1].ends_with("statement=SELECT $1::int"), "no value of a parameter: {lines:?}");
 }

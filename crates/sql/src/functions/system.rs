@@ -46,7 +46,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     strict("pg_backend_pid", &[], Int4, |env, _| Ok(Value::Int(env.session.process_id.into()))),
     volatile("pg_cancel_backend", &[Int4], Bool, |env, a| Ok(ask(env, int(a, 0), CancelReason::Request))),
-    volatile("pg_terminate_backend", &[Int4], Bool, |env, a| Ok(ask(env, int(a, 0), CancelReason::Termination))),
+    volatile("pg_terminate_backend", &[Int4], Bool, |env, a| {
+        Ok(ask(env, int(a, 0), CancelReason::Termination))
+    }),
     strict("pg_is_in_recovery", &[], Bool, |_, _| Ok(Value::Bool(false))),
     strict("pg_encoding_to_char", &[Int4], Name, |_, _| Ok(Value::text("UTF8"))),
     strict("pg_get_userbyid", &[Oid], Name, |env, _| Ok(Value::text(&env.session.user))),
