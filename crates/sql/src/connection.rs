@@ -150,7 +150,7 @@ impl Connection {
         match done {
             Ok(()) => self.end_implicit(true).await,
             Err(error) => {
-                self.fail().await;
+                Box::pin(self.fail()).await;
                 Err(error)
             }
         }
@@ -177,14 +177,14 @@ impl Connection {
                 self.refuse_failed()?;
                 let mut attempt = 0;
                 loop {
-                    let planned = self.plan(statement, text, &[], is_alone).await?;
+                    let planned = Box::pin(self.plan(statement, text, &[], is_alone)).await?;
                     match self.run_simple(&planned, ends, sink).await {
                         Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
                         done => break done?,
                     }
                 }
             } else {
-                self.utility(statement, text, sink, true).await?;
+                Box::pin(self.utility(statement, text, sink, true)).await?;
             }
             if !ends && self.kind == Kind::None && at + 1 < statements.len() {
                 self.kind = Kind::Implicit;

@@ -130,6 +130,7 @@ impl<'w> Exec<'_, 'w> {
                 .into());
             }
         }
+        // In boxes: a query shall not carry the room that writes need.
         let (rows, tag) = match &plan.work {
             Work::Query(query) => {
                 let rows = self.rows(&query.root, None).await?;
@@ -137,20 +138,20 @@ impl<'w> Exec<'_, 'w> {
                 return self.answer(request, Some(rows), tag);
             }
             Work::Insert(insert) => {
-                let (count, rows) = self.insert(insert).await?;
+                let (count, rows) = Box::pin(self.insert(insert)).await?;
                 (rows, format!("INSERT 0 {count}"))
             }
             Work::Update(update) => {
-                let (count, rows) = self.update(update).await?;
+                let (count, rows) = Box::pin(self.update(update)).await?;
                 (rows, format!("UPDATE {count}"))
             }
             Work::Delete(delete) => {
-                let (count, rows) = self.delete(delete).await?;
+                let (count, rows) = Box::pin(self.delete(delete)).await?;
                 (rows, format!("DELETE {count}"))
             }
             Work::Truncate(tables) => {
                 for table in tables {
-                    self.truncate(table).await?;
+                    Box::pin(self.truncate(table)).await?;
                 }
                 (None, "TRUNCATE TABLE".to_owned())
             }

@@ -12,6 +12,9 @@ fn without_the_server_its_feature_is_named() {
 }
 
 #[cfg(feature = "server")]
+mod kills;
+
+#[cfg(feature = "server")]
 mod with_the_server {
     use std::io::{BufRead, BufReader, Read};
     use std::os::unix::fs::PermissionsExt;
@@ -24,7 +27,7 @@ mod with_the_server {
     /// A server, and the lines by which it says that it is there.
     ///
     /// It ends with its test, whatever that comes to: its standard input ends then, or it is killed.
-    struct Served {
+    pub(super) struct Served {
         child: Child,
         out: BufReader<ChildStdout>,
         greeting: String,
@@ -39,7 +42,7 @@ mod with_the_server {
     }
 
     impl Served {
-        fn start(directory: &Path) -> Served {
+        pub(super) fn start(directory: &Path) -> Served {
             Served::start_with(directory, &[])
         }
 

@@ -84,7 +84,7 @@ impl Connection {
             } else {
                 // The thread that asks is that of others, too.
                 let request = request.clone();
-                blocking(move || Ok(request.run_here())).await?
+                Box::pin(blocking(move || Ok(request.run_here()))).await?
             };
             if let Some(done) = done {
                 return done;
@@ -103,7 +103,7 @@ impl Connection {
             self.session = None;
             return done;
         }
-        self.begin_at(route).await?;
+        Box::pin(self.begin_at(route)).await?;
         match &mut self.open {
             Some(open) => open.ask(|reply| Command::Run(Box::new(request), reply)).await,
             None => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
@@ -168,7 +168,7 @@ impl Connection {
                 self.settings.restore(&before);
                 self.settings_changed();
             }
-            self.undo_definitions().await;
+            Box::pin(self.undo_definitions()).await;
         }
         self.portals.clear();
         self.ended();
