@@ -2,20 +2,22 @@
 //!
 //! Owns: the order of start and end, and what is said of them. Never: speaks to a client.
 
+mod file;
+
 use std::fmt::Write as _;
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Schema};
+use atrapos::{Database, Schema, ThreadHost};
 use atrapos_durability::directory::Directory;
-use atrapos_server::{Server, ServerOptions, Users};
-use atrapos_sql::{SqlDatabase, SqlOptions};
+use atrapos_server::{Server, ServerOptions, SlowLog, Users, WorkerThreads};
+use atrapos_sql::{Settings, SqlDatabase, SqlOptions};
 use atrapos_topology::{LiveOptions, Machine};
 
 use crate::args::{AuthenticationArg, ServeArgs};
@@ -28,15 +30,26 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr
 /// The directory, inside of the database's, of the owner's socket and the file of users.
 pub(crate) const SERVER_DIRECTORY: &str = "server";
 
+/// Cores of the machine for which there is one thread on which clients log in.
+const CORES_PER_LOGIN_THREAD: usize = 8;
+
 /// The time between two looks at what the user wants.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs `atrapos serve`.
+/// Runs `atrapos serve`, with the options of a configuration file if one is named.
 pub(crate) fn serve(args: &ServeArgs) -> Result<(), CliError> {
+    match &args.config {
+        Some(path) => serve_with(&file::with_file(path, args)?),
+        None => serve_with(args),
+    }
+}
+
+fn serve_with(args: &ServeArgs) -> Result<(), CliError> {
     interrupt::install_saying("ending: sessions end with their transactions (once more to end at once)");
     let stop = interrupt::flag();
     let (workers, io_threads) = threads(args);
-    let database = open(args, workers)?;
+    let worker_threads = Arc::new(WorkerThreads::new());
+    let database = open(args, workers, &worker_threads)?;
     let private = args.directory.join(SERVER_DIRECTORY);
     make_private(&private)?;
     let (users, generated) = match args.auth {
@@ -46,16 +59,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), CliError> {
             (Some(users), generated)
         }
     };
-    let options = ServerOptions {
-        listen: if args.listen.is_empty() { vec![LISTEN_DEFAULT] } else { args.listen.clone() },
-        socket_directory: args.socket_dir.clone(),
-        private_directory: Some(private),
-        http: args.http,
-        users,
-        tls: args.tls_cert.clone().zip(args.tls_key.clone()),
-        max_connections: args.max_connections,
-        threads: io_threads,
-    };
+    let options = server_options(args, private, users, io_threads, worker_threads)?;
     let server = Server::start(Arc::clone(&database), options).map_err(CliError::bad_input)?;
     output::print(&greeting(args, &server, generated.as_deref()))?;
     while !stop.load(Ordering::Relaxed) {
@@ -76,23 +80,77 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<(), CliError> {
     output::print("ended\n")
 }
 
-/// Returns the numbers of workers and of threads that serve connections: those that were asked for, or as many together as there are
-/// cores, for a thread that is ready and finds no core keeps others waiting, clients among them.
+/// Returns the settings of the server.
+fn server_options(
+    args: &ServeArgs,
+    private: PathBuf,
+    users: Option<Users>,
+    threads: usize,
+    worker_threads: Arc<WorkerThreads>,
+) -> Result<ServerOptions, CliError> {
+    let http_token =
+        args.http_token_file.as_deref().map(|path| first_line("token file", path)).transpose()?;
+    if http_token.as_deref() == Some("") {
+        return Err(CliError::bad_input("the token file is empty; its first line is the token"));
+    }
+    let slow_log = args.slow_ms.map(|limit| SlowLog {
+        limit: Duration::from_millis(limit),
+        sink: Arc::new(|line: &str| output::complain(line)),
+    });
+    Ok(ServerOptions {
+        listen: if args.listen.is_empty() { vec![LISTEN_DEFAULT] } else { args.listen.clone() },
+        socket_directory: args.socket_dir.clone(),
+        private_directory: Some(private),
+        http: args.http,
+        http_token,
+        users,
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()),
+        max_connections: args.max_connections,
+        threads,
+        worker_threads: Some(worker_threads),
+        slow_log,
+    })
+}
+
+/// Returns the numbers of workers and of threads on which clients log in: those that were asked for, or as many together as there are
+/// cores, for a thread that is ready and finds no core keeps others waiting, clients among them. Sessions are served on the threads of
+/// workers, so few threads are needed for the rest.
 fn threads(args: &ServeArgs) -> (usize, usize) {
     let cores = Machine::live(&LiveOptions::new(None)).usable_core_count();
-    let io_threads = args.io_threads.unwrap_or_else(|| cores.div_ceil(2));
+    let io_threads = args.io_threads.unwrap_or_else(|| cores.div_ceil(CORES_PER_LOGIN_THREAD));
     (args.workers.unwrap_or_else(|| cores.saturating_sub(io_threads).max(1)), io_threads)
 }
 
 /// Opens the database, or creates it.
-fn open(args: &ServeArgs, workers: usize) -> Result<Arc<SqlDatabase>, CliError> {
+fn open(
+    args: &ServeArgs,
+    workers: usize,
+    threads: &Arc<WorkerThreads>,
+) -> Result<Arc<SqlDatabase>, CliError> {
     let durability = config::durability_of(args.durability, args.max_loss_ms)?;
     let exists = Directory::exists(&*store::files(), &args.directory).unwrap_or(false);
     let builder = if exists { Database::existing() } else { Database::builder(Schema::new()) };
-    let builder = builder.pin(!args.no_pin).workers(workers);
+    let host: Arc<dyn ThreadHost> = Arc::clone(threads) as Arc<dyn ThreadHost>;
+    let builder = builder.pin(!args.no_pin).workers(workers).thread_host(host);
     let database = builder.durability(durability).open(&args.directory);
-    let options = SqlOptions { name: args.database.clone(), ..SqlOptions::default() };
+    let settings = settings(&args.set)?;
+    let options = SqlOptions { name: args.database.clone(), settings, ..SqlOptions::default() };
     SqlDatabase::open(database.map_err(CliError::bad_input)?, options).map_err(CliError::failed)
+}
+
+/// Returns the settings that sessions begin with.
+fn settings(given: &[String]) -> Result<Vec<(String, String)>, CliError> {
+    let refuse = |text: &String, why: &dyn std::fmt::Display| {
+        CliError::bad_input(format!("--set {text} is no setting of a session: {why}"))
+    };
+    let mut tried = Settings::new("");
+    let mut settings = Vec::new();
+    for text in given {
+        let (name, value) = text.split_once('=').ok_or_else(|| refuse(text, &"write NAME=VALUE"))?;
+        tried.set(name.trim(), value.trim()).map_err(|error| refuse(text, &error.message))?;
+        settings.push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    Ok(settings)
 }
 
 /// Makes a directory that nobody else can look into, if it is not there.
@@ -107,16 +165,16 @@ fn make_private(path: &Path) -> Result<(), CliError> {
 
 /// Reads the users of the database, or makes the owner.
 fn users(args: &ServeArgs, directory: &Path) -> Result<(Users, Option<String>), CliError> {
-    let password = match &args.password_file {
-        None => None,
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                CliError::bad_input(format!("the password file {} cannot be read: {error}", path.display()))
-            })?;
-            Some(text.lines().next().unwrap_or_default().to_owned())
-        }
-    };
+    let password = args.password_file.as_deref().map(|path| first_line("password file", path)).transpose()?;
     Users::open(&directory.join("users"), &args.user, password.as_deref()).map_err(CliError::bad_input)
+}
+
+/// Returns the first line of a file.
+fn first_line(what: &str, path: &Path) -> Result<String, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        CliError::bad_input(format!("the {what} {} cannot be read: {error}", path.display()))
+    })?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 /// Returns the lines by which a user learns how to connect.

@@ -19,8 +19,8 @@ use atrapos_partition::routing::Division;
 use atrapos_partition::schema::{Catalog, Schema};
 use atrapos_placement::adaptation::{Adaptation, Adaptive};
 use atrapos_placement::published_scheme::PublishedScheme;
-use atrapos_runtime::RuntimeBuilder;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
+use atrapos_runtime::{RuntimeBuilder, ThreadHost};
 use atrapos_topology::Machine;
 use atrapos_transaction::central::{CentralState, SystemState};
 use atrapos_transaction::wal::{Durability, Wal, WalLayout};
@@ -53,6 +53,7 @@ pub struct Builder {
     patience: Duration,
     division: Option<Division>,
     deployment: u128,
+    thread_host: Option<Arc<dyn ThreadHost>>,
 }
 
 impl Builder {
@@ -73,6 +74,7 @@ impl Builder {
             patience: Duration::from_secs(10),
             division: None,
             deployment: 0,
+            thread_host: None,
         }
     }
 
@@ -129,6 +131,14 @@ impl Builder {
     #[must_use]
     pub fn machine(mut self, machine: Machine) -> Builder {
         self.machine = Some(machine);
+        self
+    }
+
+    /// Sets the host of the workers' threads, if they share them with its tasks, such as those of clients' sockets: requests of these
+    /// tasks need no wake-up of a thread. By default workers have their threads for themselves.
+    #[must_use]
+    pub fn thread_host(mut self, host: Arc<dyn ThreadHost>) -> Builder {
+        self.thread_host = Some(host);
         self
     }
 
@@ -358,6 +368,7 @@ impl Builder {
         runtime.pin = placed.pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
         runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
+        runtime.host.clone_from(&self.thread_host);
         // Idle workers wait for flushers, which need a core to make progress.
         let flushers = wal.map_or(0, |wal| if wal.logs() { wal.streams.len() } else { 0 });
         runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();

@@ -53,7 +53,7 @@ pub use atrapos_partition::schema::{
 pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, SchemeSearch};
 pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;
-pub use atrapos_runtime::{Ticks, WorkerId};
+pub use atrapos_runtime::{LocalFuture, ThreadHost, Ticks, WorkerId};
 pub use atrapos_storage::{
     Column, ColumnRef, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row,
     RowEdit, RowView, Timestamp, Uuid, row,

@@ -12,14 +12,20 @@
 //! looks for work of all workers after it. So a publisher does the same whether or not its receiver has a thread of its own,
 //! and reads no state that several workers have in common. Two publishers that find two flags both wake the thread, the second
 //! one for nothing. (loom: `park_in_all`.)
+//!
+//! A pump that shares its thread with the tasks of a host (`host.rs`) sleeps as a task: by the same protocol, with the waker of its task
+//! in place of the thread. A wake between the last look and the suspension finds the task running, and has it polled again.
 
+use std::future::poll_fn;
 use std::sync::OnceLock;
+use std::task::{Poll, Waker};
 use std::thread::yield_now;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
 use crate::clock::Ticks;
+use crate::host::LocalFuture;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicBool, Ordering, fence, thread};
 
@@ -27,7 +33,13 @@ use crate::sync::{AtomicBool, Ordering, fence, thread};
 pub struct Parker {
     /// Set by the sleeper, reset by the sleeper or by whoever wakes it. Alone on its cache line: publishers read it.
     sleeping: CachePadded<AtomicBool>,
-    thread: OnceLock<thread::Thread>,
+    sleeper: OnceLock<Sleeper>,
+}
+
+/// The one who sleeps in a place.
+enum Sleeper {
+    Thread(thread::Thread),
+    Task(Waker),
 }
 
 impl std::fmt::Debug for Parker {
@@ -46,12 +58,17 @@ impl Parker {
     /// A place where nobody sleeps yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { sleeping: CachePadded::new(AtomicBool::new(false)), thread: OnceLock::new() }
+        Self { sleeping: CachePadded::new(AtomicBool::new(false)), sleeper: OnceLock::new() }
     }
 
     /// Declares the calling thread the one that sleeps here. Has effect once.
     pub fn adopt_current_thread(&self) {
-        self.thread.get_or_init(thread::current);
+        self.sleeper.get_or_init(|| Sleeper::Thread(thread::current()));
+    }
+
+    /// Declares a task the one that sleeps here: its waker, which has to stay the same. Has effect once.
+    pub(crate) fn adopt_task(&self, waker: &Waker) {
+        self.sleeper.get_or_init(|| Sleeper::Task(waker.clone()));
     }
 
     /// Sleeps until woken or until the timeout, unless `has_work` finds something once the flag is up. Returns whether
@@ -67,21 +84,50 @@ impl Parker {
         has_work: impl FnOnce() -> bool,
         timeout: Option<Duration>,
     ) -> bool {
+        let sleep = Self::raise(places.clone(), has_work);
+        if sleep {
+            park_thread(timeout);
+        }
+        Self::lower(places);
+        sleep
+    }
+
+    /// Suspends the calling task like [`park_in_all`](Self::park_in_all) does its thread, in places that the task has adopted;
+    /// `timeout` is ready when it is to end in any case.
+    pub(crate) async fn suspend_in_all<'a>(
+        places: impl Iterator<Item = &'a Self> + Clone,
+        has_work: impl FnOnce() -> bool,
+        mut timeout: Option<LocalFuture>,
+    ) -> bool {
+        let sleep = Self::raise(places.clone(), has_work);
+        if sleep {
+            let mut suspended = false;
+            poll_fn(|context| {
+                let over = timeout.as_mut().is_some_and(|timeout| timeout.as_mut().poll(context).is_ready());
+                if std::mem::replace(&mut suspended, true) || over { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        }
+        Self::lower(places);
+        sleep
+    }
+
+    /// Raises the flags of these places, and looks for work. Returns whether the caller is to sleep.
+    fn raise<'a>(places: impl Iterator<Item = &'a Self>, has_work: impl FnOnce() -> bool) -> bool {
         let raised = if planted(Bug::ParkOneFlag) { 1 } else { usize::MAX };
-        for place in places.clone().take(raised) {
+        for place in places.take(raised) {
             place.sleeping.store(true, Ordering::Relaxed);
         }
         if !planted(Bug::ParkSleeperFence) {
             fence(Ordering::SeqCst);
         }
-        let sleep = planted(Bug::ParkRecheck) || !has_work();
-        if sleep {
-            park_thread(timeout);
-        }
+        planted(Bug::ParkRecheck) || !has_work()
+    }
+
+    fn lower<'a>(places: impl Iterator<Item = &'a Self>) {
         for place in places {
             place.sleeping.store(false, Ordering::Relaxed);
         }
-        sleep
     }
 
     /// Wakes the sleeper if it sleeps. Whatever it is to find has been published before.
@@ -105,8 +151,10 @@ impl Parker {
         // Later publishers need not pay for the system call as well. If the sleeper sets its flag again meanwhile, it
         // looks for work after that, and this wake-up comes as a spurious one.
         self.sleeping.store(false, Ordering::Relaxed);
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
+        match self.sleeper.get() {
+            Some(Sleeper::Thread(thread)) => thread.unpark(),
+            Some(Sleeper::Task(waker)) => waker.wake_by_ref(),
+            None => {}
         }
     }
 }

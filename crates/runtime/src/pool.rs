@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::Clock;
 use crate::handle::Handle;
+use crate::host::ThreadHost;
 use crate::ring::ring_bytes_valid;
 use crate::rng::Seed;
 use crate::shared::{Lanes, Phase, Shared, lock};
@@ -30,6 +31,7 @@ use crate::{WorkerId, current};
 
 mod division;
 mod error;
+mod hosted;
 mod start;
 mod turns;
 mod worker_thread;
@@ -72,6 +74,8 @@ pub struct RuntimeBuilder {
     pub shutdown_deadline: Duration,
     /// Seed from which the workers' seeds derive.
     pub seed: Seed,
+    /// The host of the workers' threads, if they share them with its tasks. Idle workers do not spin then: they return to it.
+    pub host: Option<Arc<dyn ThreadHost>>,
 }
 
 /// Bytes of all rings to one worker together, unless there are so many that they would be too small.
@@ -104,6 +108,7 @@ impl RuntimeBuilder {
             yield_when_idle: false,
             shutdown_deadline: Duration::from_secs(10),
             seed: Seed::default(),
+            host: None,
         }
     }
 

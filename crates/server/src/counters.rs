@@ -25,6 +25,8 @@ pub(crate) struct Counters {
     pub(crate) connections: Count,
     /// Sessions begun.
     pub(crate) sessions: Count,
+    /// Sessions that are served on the thread of a worker.
+    pub(crate) beside_workers: Count,
     /// Log-ins that failed.
     pub(crate) failed_logins: Count,
     /// Clients refused for want of a place.

@@ -18,6 +18,9 @@ use crate::server::Shared;
 use crate::shutdown::Phase;
 
 const MOST_AT_A_TIME: usize = 16;
+/// The scheme of a token.
+const BEARER: &[u8] = b"Bearer ";
+
 /// The longest request, in bytes.
 const MOST_BYTES: usize = 4 << 10;
 /// The time that a request and its answer may take together.
@@ -62,6 +65,10 @@ fn page(shared: &Shared, request: &[u8]) -> (&'static str, String) {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
     match (words.next(), words.next()) {
+        (Some(b"GET"), Some(b"/metrics")) if !is_permitted(shared, request) => (
+            "401 Unauthorized",
+            "the request carries no valid token: send 'Authorization: Bearer TOKEN'\n".to_owned(),
+        ),
         (Some(b"GET"), Some(b"/metrics")) => ("200 OK", metrics(shared)),
         (Some(b"GET"), Some(b"/health")) => match *shared.phase.borrow() {
             Phase::Running => ("200 OK", "serving\n".to_owned()),
@@ -70,6 +77,25 @@ fn page(shared: &Shared, request: &[u8]) -> (&'static str, String) {
         (Some(b"GET"), _) => ("404 Not Found", "there are /metrics and /health\n".to_owned()),
         _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
     }
+}
+
+/// Returns true if a request may see the metrics. Tokens are compared in constant time.
+fn is_permitted(shared: &Shared, request: &[u8]) -> bool {
+    let Some(expected) = &shared.http_token else { return true };
+    let lines = request.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    let mut given = lines.filter_map(|line| {
+        let at = line.iter().position(|&byte| byte == b':')?;
+        let value = line[at + 1..].trim_ascii();
+        let is_authorization = line[..at].eq_ignore_ascii_case(b"authorization");
+        let (scheme, token) = value.split_at_checked(BEARER.len())?;
+        (is_authorization && scheme.eq_ignore_ascii_case(BEARER)).then(|| token.trim_ascii())
+    });
+    // Of digests: bytes are compared that whoever asks does not choose.
+    let digest = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
+    given.next().is_some_and(|given| {
+        let (given, expected) = (digest(given), digest(expected.as_bytes()));
+        given.as_ref().iter().zip(expected.as_ref()).fold(0, |rest, (a, b)| rest | (a ^ b)) == 0
+    })
 }
 
 /// Returns the metrics: a name, its meaning, and its value or values.
@@ -85,6 +111,11 @@ fn metrics(shared: &Shared) -> String {
     for (name, meaning, value) in [
         ("atrapos_connections_total", "Connections taken.", counters.connections.get()),
         ("atrapos_sessions_total", "Sessions begun.", counters.sessions.get()),
+        (
+            "atrapos_sessions_beside_workers_total",
+            "Sessions served on the thread of a worker.",
+            counters.beside_workers.get(),
+        ),
         ("atrapos_failed_logins_total", "Log-ins that failed.", counters.failed_logins.get()),
         ("atrapos_too_many_clients_total", "Clients refused for want of a place.", counters.too_many.get()),
         ("atrapos_cancel_requests_total", "Cancel requests.", counters.cancel_requests.get()),

@@ -3,7 +3,7 @@
 //!
 //! A [`Server`] takes connections on threads of its own (tokio's), has clients log in, and hands what they send to a
 //! [`Connection`](atrapos_sql::Connection) of the SQL crate, which runs it on the workers of the database. Answers come back as whole
-//! messages that were encoded on the worker.
+//! messages that were encoded on the worker. A session without TLS goes on beside a worker, on its thread ([`WorkerThreads`]).
 //!
 //! Owns: sockets, encryption, authentication, messages and their order, cancellation, the end. Never: knows what a statement does,
 //! or holds a row.
@@ -19,6 +19,7 @@ mod counters;
 mod errors;
 mod handshake;
 mod http;
+mod limits;
 mod listener;
 mod outbox;
 mod protocol;
@@ -26,10 +27,14 @@ mod server;
 mod session;
 mod sessions;
 mod shutdown;
+mod slow_log;
 mod stream;
 mod tls;
+mod worker_threads;
 
 pub use auth::users::{Users, UsersError};
 pub use client::{Client, ClientError, Event};
 pub use server::{Server, ServerError, ServerOptions};
+pub use slow_log::{SlowLog, SlowSink};
 pub use tls::TlsError;
+pub use worker_threads::WorkerThreads;

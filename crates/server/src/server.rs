@@ -2,7 +2,7 @@
 //!
 //! Owns: sockets that listen, the threads on which connections are served, and the order of the end. Never: serves a connection itself.
 //!
-//! Invariants: threads of the server are not those of workers, and wait for neither a worker nor a disk; the number of connections is bounded
+//! Invariants: whatever serves a connection waits for neither a worker nor a disk but as a future; the number of connections is bounded
 //! by the places of [`Admission`].
 
 use std::io;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use atrapos_sql::{ConnectOptions, Connection, SqlDatabase, SqlError, SqlState};
 use thiserror::Error;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 
 use crate::admission::Admission;
@@ -26,8 +26,10 @@ use crate::listener::{self, Listener};
 use crate::session::Session;
 use crate::sessions::{Registered, Sessions};
 use crate::shutdown::Phase;
+use crate::slow_log::SlowLog;
 use crate::stream::{Channel, Socket};
 use crate::tls::{Tls, TlsError};
+use crate::worker_threads::WorkerThreads;
 
 /// The time in which a client has to log in.
 const LOGIN_TIME: Duration = Duration::from_secs(20);
@@ -50,7 +52,7 @@ pub struct ServerOptions {
     pub socket_directory: Option<PathBuf>,
     /// A directory for a Unix socket that is open to the user who runs the server, without a password; nobody else may look into it.
     pub private_directory: Option<PathBuf>,
-    /// An address for `/metrics` and `/health`, without authentication.
+    /// An address for `/metrics` and `/health`.
     pub http: Option<SocketAddr>,
     /// Users and their passwords; `None` trusts everybody on this machine, and refuses others.
     pub users: Option<Users>,
@@ -58,8 +60,14 @@ pub struct ServerOptions {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Sessions at a time.
     pub max_connections: usize,
-    /// Threads that serve connections.
+    /// Threads on which clients log in, and which serve connections with TLS; without `worker_threads` all connections.
     pub threads: usize,
+    /// The threads of the database's workers, if it was [opened](atrapos::Builder::thread_host) with them: they serve connections without TLS.
+    pub worker_threads: Option<Arc<WorkerThreads>>,
+    /// The log of statements that take long; `None` for none.
+    pub slow_log: Option<SlowLog>,
+    /// A token that requests for `/metrics` have to carry (`Authorization: Bearer TOKEN`); `None` to answer all.
+    pub http_token: Option<String>,
 }
 
 /// A server that does not start.
@@ -99,6 +107,10 @@ pub(crate) struct Shared {
     pub(crate) admission: Arc<Admission>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) counters: Counters,
+    worker_threads: Option<Arc<WorkerThreads>>,
+    slow_log: Option<SlowLog>,
+    /// What a request for metrics has to show; `None` if all are answered.
+    pub(crate) http_token: Option<String>,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -143,6 +155,9 @@ impl Server {
             admission: Admission::new(options.max_connections),
             sessions: Sessions::new().map_err(|_| ServerError::Random)?,
             counters: Counters::default(),
+            worker_threads: options.worker_threads,
+            slow_log: options.slow_log,
+            http_token: options.http_token,
             phase: watched,
         });
         let mut server =
@@ -220,6 +235,12 @@ impl Shared {
         }
     }
 
+    /// Returns the runtime on the thread of the worker that does what no key leads to for this session, if there is one.
+    fn runtime_beside_worker(&self, process: i32) -> Option<Handle> {
+        let workers = self.database.database().workers();
+        self.worker_threads.as_ref()?.of(process.unsigned_abs() as usize, workers)
+    }
+
     /// Begins the session of a client that has logged in.
     fn session(&self, client: Client) -> Result<(Connection, Registered), SqlError> {
         let process_id = self.sessions.number();
@@ -237,7 +258,7 @@ impl Shared {
 pub(crate) async fn serve(shared: Arc<Shared>, socket: Socket, peer: Peer) {
     shared.counters.connections.add_one();
     let Some((channel, client)) = log_in(&shared, socket, peer).await else { return };
-    let Some(_admitted) = shared.admission.admit() else {
+    let Some(admitted) = shared.admission.admit() else {
         shared.counters.too_many.add_one();
         let error = fatal(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already");
         return handshake::refuse(channel, &error).await;
@@ -249,7 +270,23 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: Socket, peer: Peer) {
         }
     };
     shared.counters.sessions.add_one();
-    Session::new(connection, channel).run(&registered, shared.phase.clone()).await;
+    let (phase, process, slow_log) = (shared.phase.clone(), registered.process, shared.slow_log.clone());
+    let session = async move |channel: Channel| {
+        Session::new(connection, channel, slow_log).run(&registered, phase).await;
+        drop(admitted);
+    };
+    let Some(runtime) = shared.runtime_beside_worker(process).filter(|_| !channel.is_encrypted()) else {
+        return session(channel).await;
+    };
+    shared.counters.beside_workers.add_one();
+    // A socket that cannot change threads is broken, and its session ends here.
+    if let Ok(detached) = channel.detach() {
+        runtime.spawn(async move {
+            if let Ok(channel) = detached.attach() {
+                session(channel).await;
+            }
+        });
+    }
 }
 
 /// Has a client log in, in time and as long as nobody else needs its place.

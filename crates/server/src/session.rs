@@ -8,16 +8,18 @@
 
 use std::time::Duration;
 
-use atrapos_sql::{Connection, Format, Severity, SqlError, SqlState, TransactionStatus};
+use atrapos_sql::{CancelHandle, Connection, Format, Severity, SqlError, SqlState, TransactionStatus};
 use tokio::sync::watch;
 
 use crate::errors::{self, fatal};
+use crate::limits;
 use crate::outbox::{self, Outbox};
 use crate::protocol::backend;
 use crate::protocol::body::Malformed;
 use crate::protocol::frontend::{self, Bind, Frontend, Target};
 use crate::sessions::Registered;
 use crate::shutdown::Phase;
+use crate::slow_log::{SlowLog, Watched};
 use crate::stream::{Broken, Channel};
 
 /// The time that a statement has to notice that it is cancelled when the server ends.
@@ -27,7 +29,9 @@ const CANCEL_GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Session {
     sql: Connection,
+    cancel: CancelHandle,
     outbox: Outbox,
+    slow: Option<SlowLog>,
     /// True from an error in the extended protocol up to the next Sync.
     skipping: bool,
     /// True if the last message that was taken ended a round: nothing waits for a Sync.
@@ -45,16 +49,19 @@ enum Next {
 enum Interrupted {
     /// The client has gone.
     Gone,
-    /// The server ends.
+    /// The server ends, or the session is to.
     ShutDown,
+    /// A transaction has been open without a message for too long.
+    IdleInTransaction,
     /// The connection cannot be read any more.
     Refused(SqlError),
 }
 
 impl Session {
-    pub(crate) fn new(sql: Connection, channel: Channel) -> Session {
+    pub(crate) fn new(sql: Connection, channel: Channel, slow: Option<SlowLog>) -> Session {
         let outbox = Outbox { channel, broken: false };
-        Session { sql, outbox, skipping: false, between_rounds: true }
+        let cancel = sql.cancel_handle();
+        Session { sql, cancel, outbox, slow, skipping: false, between_rounds: true }
     }
 
     /// Greets the client and serves it until it goes or the server ends.
@@ -80,6 +87,11 @@ impl Session {
                     self.outbox.error(&shut_down());
                     break;
                 }
+                Err(Interrupted::IdleInTransaction) => {
+                    let message = "terminating connection due to idle-in-transaction timeout";
+                    self.outbox.error(&fatal(SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, message));
+                    break;
+                }
                 Err(Interrupted::Refused(error)) => {
                     self.outbox.error(&error);
                     break;
@@ -102,12 +114,15 @@ impl Session {
         body: &mut Vec<u8>,
         phase: &mut watch::Receiver<Phase>,
     ) -> Result<u8, Interrupted> {
-        let may_end = self.between_rounds && self.sql.status() == TransactionStatus::Idle;
-        let ends = if may_end { Phase::Draining } else { Phase::Ending };
+        let is_idle = self.sql.status() == TransactionStatus::Idle;
+        let ends = if self.between_rounds && is_idle { Phase::Draining } else { Phase::Ending };
+        let limit = self.sql.settings().limits().idle_in_transaction.filter(|_| !is_idle);
         let message = tokio::select! {
             biased;
             message = self.outbox.channel.message(body) => message,
             _ = phase.wait_for(|phase| *phase >= ends) => return Err(Interrupted::ShutDown),
+            () = self.cancel.terminated() => return Err(Interrupted::ShutDown),
+            () = limits::pass(limit) => return Err(Interrupted::IdleInTransaction),
         };
         match message {
             Ok(Some(tag)) => Ok(tag),
@@ -118,20 +133,47 @@ impl Session {
         }
     }
 
-    /// Answers a message; if the server ends meanwhile, what the message has begun is cancelled.
+    /// Answers a message; if the server ends meanwhile, or the session is to, what the message has begun is cancelled.
     async fn answer_or_end(&mut self, tag: u8, body: &[u8], phase: &mut watch::Receiver<Phase>) -> Next {
-        let cancel = self.sql.cancel_handle();
+        let cancel = self.cancel.clone();
+        let limits = self.sql.settings().limits();
+        let watched = self.watch(tag, body);
         {
             let mut answer = std::pin::pin!(self.answer(tag, body));
-            tokio::select! {
+            let answered = tokio::select! {
                 biased;
-                next = &mut answer => return next,
-                _ = phase.wait_for(|phase| *phase == Phase::Ending) => cancel.cancel(),
+                next = &mut answer => Some(next),
+                _ = phase.wait_for(|phase| *phase == Phase::Ending) => None,
+                () = limits::enforce(limits, &cancel) => None,
+            };
+            match answered {
+                Some(next) => {
+                    if let Some(watched) = watched {
+                        watched.end();
+                    }
+                    if !cancel.is_terminated() || next == Next::End {
+                        return next;
+                    }
+                }
+                None => {
+                    cancel.cancel();
+                    let _ = tokio::time::timeout(CANCEL_GRACE, &mut answer).await;
+                }
             }
-            let _ = tokio::time::timeout(CANCEL_GRACE, &mut answer).await;
         }
         self.outbox.error(&shut_down());
         Next::End
+    }
+
+    /// Begins to measure a message that runs a statement, if slow ones are to be told.
+    fn watch(&self, tag: u8, body: &[u8]) -> Option<Watched> {
+        let log = self.slow.as_ref()?;
+        let text = match Frontend::read(tag, body).ok()? {
+            Frontend::Query(text) => text,
+            Frontend::Execute { portal, .. } => self.sql.portal_text(portal)?,
+            _ => return None,
+        };
+        Some(log.begin(&self.sql, text))
     }
 
     async fn answer(&mut self, tag: u8, body: &[u8]) -> Next {

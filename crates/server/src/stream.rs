@@ -225,6 +225,17 @@ impl Channel {
         self.most = MOST_MESSAGE_BYTES;
     }
 
+    /// Takes the socket from the runtime that polls it, so that another one can.
+    pub(crate) fn detach(self) -> io::Result<Detached> {
+        let socket = match self.socket {
+            Socket::Tcp(stream) => DetachedSocket::Tcp(stream.into_std()?),
+            Socket::Unix(stream) => DetachedSocket::Unix(stream.into_std()?),
+            Socket::Tls(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        let unsent = self.out[self.sent..].to_vec();
+        Ok(Detached { socket, arrived: self.arrived[self.taken..].to_vec(), unsent, most: self.most })
+    }
+
     /// Returns the socket, to be replaced by an encrypted one.
     pub(crate) fn into_socket(self) -> Socket {
         self.socket
@@ -252,6 +263,34 @@ impl Channel {
             self.arrived.shrink_to(KEPT_BYTES);
         }
         Poll::Ready(Ok(ready!(read)? > 0))
+    }
+}
+
+/// A connection between two runtimes.
+#[derive(Debug)]
+pub(crate) struct Detached {
+    socket: DetachedSocket,
+    arrived: Vec<u8>,
+    unsent: Vec<u8>,
+    most: usize,
+}
+
+/// A socket between two runtimes.
+#[derive(Debug)]
+enum DetachedSocket {
+    #[expect(clippy::disallowed_types, reason = "it is only carried: no runtime polls it on the way")]
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl Detached {
+    /// Hands the socket to the runtime of the calling task.
+    pub(crate) fn attach(self) -> io::Result<Channel> {
+        let socket = match self.socket {
+            DetachedSocket::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
+            DetachedSocket::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
+        };
+        Ok(Channel { socket, arrived: self.arrived, taken: 0, out: self.unsent, sent: 0, most: self.most })
     }
 }
 

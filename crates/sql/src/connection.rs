@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cancel::{Cancel, CancelHandle, CancelReason};
 use crate::database::SqlDatabase;
 use crate::ddl::Undo;
 use crate::error::SqlError;
-use crate::exec::Cancel;
 use crate::session::{Session, Taken, now};
 use crate::settings::Settings;
 use crate::sink::{Column, Sink};
@@ -51,17 +51,6 @@ pub enum TransactionStatus {
     Active,
     /// A transaction has failed, and waits for its end.
     Failed,
-}
-
-/// Cancels what a connection runs, from any thread.
-#[derive(Clone, Debug)]
-pub struct CancelHandle(Arc<Cancel>);
-
-impl CancelHandle {
-    /// Asks for the end of the statement that runs now, if one does.
-    pub fn cancel(&self) {
-        self.0.ask();
-    }
 }
 
 /// The description of a prepared statement.
@@ -115,17 +104,20 @@ pub struct Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.cancel.ask();
+        self.database.connections().remove(self.process_id);
+        self.cancel.ask(CancelReason::Request);
     }
 }
 
 impl Connection {
     pub(crate) fn new(database: Arc<SqlDatabase>, options: ConnectOptions) -> Result<Connection, SqlError> {
         let mut settings = Settings::new(&options.user);
-        for (name, value) in &options.settings {
+        for (name, value) in database.options().settings.iter().chain(&options.settings) {
             settings.set_initial(name, value)?;
         }
         let noted = database.note_place();
+        let cancel = Arc::default();
+        database.connections().add(options.process_id, &cancel);
         Ok(Connection {
             database,
             user: Arc::from(options.user),
@@ -133,7 +125,7 @@ impl Connection {
             settings,
             given_settings: None,
             taken: Arc::default(),
-            cancel: Arc::default(),
+            cancel,
             kind: Kind::None,
             open: None,
             savepoints: Vec::new(),
@@ -152,13 +144,13 @@ impl Connection {
     /// # Errors
     /// The error of the first statement that failed; the rest has not been run.
     pub async fn simple(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
-        self.cancel.forget();
+        self.cancel.begin(self.settings.limits().statement);
         self.portals.remove("");
         let done = self.simple_statements(text, sink).await;
         match done {
             Ok(()) => self.end_implicit(true).await,
             Err(error) => {
-                self.fail().await;
+                Box::pin(self.fail()).await;
                 Err(error)
             }
         }
@@ -185,14 +177,14 @@ impl Connection {
                 self.refuse_failed()?;
                 let mut attempt = 0;
                 loop {
-                    let planned = self.plan(statement, text, &[], is_alone).await?;
+                    let planned = Box::pin(self.plan(statement, text, &[], is_alone)).await?;
                     match self.run_simple(&planned, ends, sink).await {
                         Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
                         done => break done?,
                     }
                 }
             } else {
-                self.utility(statement, text, sink, true).await?;
+                Box::pin(self.utility(statement, text, sink, true)).await?;
             }
             if !ends && self.kind == Kind::None && at + 1 < statements.len() {
                 self.kind = Kind::Implicit;
@@ -217,6 +209,18 @@ impl Connection {
         CancelHandle(Arc::clone(&self.cancel))
     }
 
+    /// The number of the connection.
+    #[must_use]
+    pub fn process_id(&self) -> i32 {
+        self.process_id
+    }
+
+    /// The user.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
     /// The settings. Those that a client is told of when they change are in [`Settings::take_changes`].
     pub fn settings(&mut self) -> &mut Settings {
         &mut self.settings
@@ -235,6 +239,7 @@ impl Connection {
             began: now(),
             settings: Arc::clone(settings),
             taken: Arc::clone(&self.taken),
+            connections: Arc::clone(self.database.connections()),
         });
         self.session = Some(Arc::clone(&session));
         session

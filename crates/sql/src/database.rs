@@ -18,6 +18,7 @@ use atrapos::Database;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use crate::cancel::Connections;
 use crate::connection::{ConnectOptions, Connection};
 use crate::error::{SqlError, SqlState};
 use crate::kept::Kept;
@@ -35,11 +36,13 @@ pub struct SqlOptions {
     pub name: String,
     /// The most bytes that the rows of one answer may have while they wait to be sent.
     pub max_answer_bytes: usize,
+    /// Settings that connections begin with, by name: what a client asks for itself counts before them.
+    pub settings: Vec<(String, String)>,
 }
 
 impl Default for SqlOptions {
     fn default() -> SqlOptions {
-        SqlOptions { name: "postgres".to_owned(), max_answer_bytes: 256 << 20 }
+        SqlOptions { name: "postgres".to_owned(), max_answer_bytes: 256 << 20, settings: Vec::new() }
     }
 }
 
@@ -51,6 +54,7 @@ pub struct SqlDatabase {
     kept: Kept,
     schema: RwLock<Arc<Schema>>,
     sequences: Arc<Sequences>,
+    connections: Arc<Connections>,
     /// Held by the one statement that changes the schema.
     changing: Mutex<()>,
     generation: AtomicU64,
@@ -75,6 +79,7 @@ impl SqlDatabase {
             kept,
             schema: RwLock::new(Arc::new(schema)),
             sequences,
+            connections: Arc::default(),
             changing: Mutex::new(()),
             generation: AtomicU64::new(1),
             noted: Mutex::new(Vec::new()),
@@ -108,6 +113,11 @@ impl SqlDatabase {
 
     pub(crate) fn sequences(&self) -> &Arc<Sequences> {
         &self.sequences
+    }
+
+    /// The connections by their numbers.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
     }
 
     /// The tables as they are now.

@@ -134,6 +134,8 @@ states! {
     INDETERMINATE_DATATYPE = "42P18";
     /// A value of the session does not exist yet.
     OBJECT_NOT_IN_PREREQUISITE_STATE = "55000";
+    /// A transaction was open for too long without a statement.
+    IDLE_IN_TRANSACTION_SESSION_TIMEOUT = "25P03";
     /// A setting stays as it is.
     CANT_CHANGE_RUNTIME_PARAM = "55P02";
     /// What others hold did not become free in time.

@@ -11,15 +11,15 @@ mod query;
 mod scan;
 mod writes;
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use atrapos::{Abort, AbortReason, Tx};
-use tokio::sync::Notify;
 
+use crate::cancel::Cancel;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row, Subquery};
 use crate::format::Format;
@@ -58,34 +58,6 @@ impl From<Abort> for Fail {
     }
 }
 
-/// A request for the end of a statement.
-#[derive(Debug, Default)]
-pub(crate) struct Cancel {
-    is_asked: AtomicBool,
-    asked: Notify,
-}
-
-impl Cancel {
-    pub(crate) fn ask(&self) {
-        self.is_asked.store(true, Ordering::SeqCst);
-        self.asked.notify_waiters();
-    }
-
-    /// Forgets a request that came before the statement did.
-    pub(crate) fn forget(&self) {
-        self.is_asked.store(false, Ordering::SeqCst);
-    }
-
-    pub(crate) fn check(&self) -> Result<(), SqlError> {
-        if self.is_asked.load(Ordering::SeqCst) { Err(canceled()) } else { Ok(()) }
-    }
-}
-
-#[cold]
-fn canceled() -> SqlError {
-    SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")
-}
-
 /// All that a statement needs to be run, any number of times.
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -100,10 +72,6 @@ pub(crate) struct Request {
 impl Request {
     /// Runs the statement; gives up when it is cancelled.
     pub(crate) async fn run(&self, tx: Option<&mut Tx<'_>>) -> Result<Answer, Fail> {
-        // A request after this wakes the statement, one before it is seen now.
-        let mut asked = pin!(self.cancel.asked.notified());
-        asked.as_mut().enable();
-        self.cancel.check()?;
         let mut exec = Exec {
             tx,
             plan: Arc::clone(&self.plan),
@@ -113,8 +81,7 @@ impl Request {
             ticks: 0,
         };
         exec.env.subqueries = vec![None; self.plan.subqueries];
-        let work = pin!(exec.work(self));
-        until(work, asked).await
+        self.cancel.until(exec.work(self)).await
     }
 
     /// Runs a statement on no table at once, on any thread; `None` if it has to wait, for a sequence to reserve numbers, and is to be
@@ -128,23 +95,6 @@ impl Request {
             Poll::Ready(Err(Fail::Abort(abort))) => Some(Err(SqlError::of_abort(&abort))),
         }
     }
-}
-
-/// Waits for work unless a request for its end comes first.
-async fn until<T>(
-    mut work: Pin<&mut impl Future<Output = Result<T, Fail>>>,
-    mut asked: Pin<&mut impl Future<Output = ()>>,
-) -> Result<T, Fail> {
-    poll_fn(|context| {
-        if let Poll::Ready(done) = work.as_mut().poll(context) {
-            return Poll::Ready(done);
-        }
-        if asked.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Err(Fail::Sql(canceled())));
-        }
-        Poll::Pending
-    })
-    .await
 }
 
 /// A statement that runs.
@@ -180,6 +130,7 @@ impl<'w> Exec<'_, 'w> {
                 .into());
             }
         }
+        // In boxes: a query shall not carry the room that writes need.
         let (rows, tag) = match &plan.work {
             Work::Query(query) => {
                 let rows = self.rows(&query.root, None).await?;
@@ -187,20 +138,20 @@ impl<'w> Exec<'_, 'w> {
                 return self.answer(request, Some(rows), tag);
             }
             Work::Insert(insert) => {
-                let (count, rows) = self.insert(insert).await?;
+                let (count, rows) = Box::pin(self.insert(insert)).await?;
                 (rows, format!("INSERT 0 {count}"))
             }
             Work::Update(update) => {
-                let (count, rows) = self.update(update).await?;
+                let (count, rows) = Box::pin(self.update(update)).await?;
                 (rows, format!("UPDATE {count}"))
             }
             Work::Delete(delete) => {
-                let (count, rows) = self.delete(delete).await?;
+                let (count, rows) = Box::pin(self.delete(delete)).await?;
                 (rows, format!("DELETE {count}"))
             }
             Work::Truncate(tables) => {
                 for table in tables {
-                    self.truncate(table).await?;
+                    Box::pin(self.truncate(table)).await?;
                 }
                 (None, "TRUNCATE TABLE".to_owned())
             }
@@ -228,7 +179,7 @@ impl<'w> Exec<'_, 'w> {
     /// Counts a row, and looks now and then at whether the statement was cancelled.
     fn tick(&mut self) -> Result<(), SqlError> {
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(1024) { self.cancel.check() } else { Ok(()) }
+        if self.ticks.is_multiple_of(1024) { self.cancel.check_time() } else { Ok(()) }
     }
 
     /// Waits for something outside of the transaction.

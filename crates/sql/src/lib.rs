@@ -15,6 +15,7 @@
 mod access;
 mod aggregate;
 mod bind;
+mod cancel;
 mod cast;
 mod catalogs;
 mod connection;
@@ -43,12 +44,13 @@ mod transaction;
 mod types;
 mod value;
 
-pub use connection::{CancelHandle, ConnectOptions, Connection, StatementDescription, TransactionStatus};
+pub use cancel::{CancelHandle, CancelReason};
+pub use connection::{ConnectOptions, Connection, StatementDescription, TransactionStatus};
 pub use database::{SqlDatabase, SqlOptions};
 pub use error::{Severity, SqlError, SqlErrorFields, SqlState};
 pub use format::{Format, decode, encode, parse, text_of};
 pub use numeric::Numeric;
-pub use settings::{SERVER_VERSION, Settings};
+pub use settings::{SERVER_VERSION, Settings, TimeLimits};
 pub use sink::{Column, Sink, SinkFuture};
 pub use types::{Modifier, SqlType, format_type};
 pub use value::Value;

@@ -210,6 +210,18 @@ impl Plan {
         }
     }
 
+    /// Returns true if it computes rows of constants and reads none: it takes no longer than planning it did.
+    pub(crate) fn is_of_constants(&self) -> bool {
+        let mut node = match &self.work {
+            Work::Query(query) if self.subqueries == 0 => &query.root,
+            _ => return false,
+        };
+        while let Node::Filter(input, _) | Node::Project(input, _) | Node::Limit { input, .. } = node {
+            node = input;
+        }
+        matches!(node, Node::Values(_))
+    }
+
     /// The scan whose first row says where it runs.
     pub(crate) fn leading_scan(&self) -> Option<&Scan> {
         match &self.work {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cancel::Connections;
 use crate::settings::Settings;
 
 /// What statements of one transaction know of their connection.
@@ -18,6 +19,7 @@ pub(crate) struct Session {
     pub(crate) began: i64,
     pub(crate) settings: Arc<Settings>,
     pub(crate) taken: Arc<Taken>,
+    pub(crate) connections: Arc<Connections>,
 }
 
 /// The last number that a connection took from each sequence.

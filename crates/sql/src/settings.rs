@@ -3,6 +3,9 @@
 //! Owns: the list of settings, their values and which of them may change to what. Never: acts on one; who needs a setting
 //! reads it. A setting that would change what statements do, and cannot, is refused.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::error::{SqlError, SqlState};
 
 /// The version of PostgreSQL whose protocol and catalogs are spoken.
@@ -19,6 +22,8 @@ enum Accepts {
     Fixed,
     /// One of these, in any case; the first spelling is kept.
     OneOf(&'static [&'static str]),
+    /// A time in milliseconds, or with a unit; 0 for no limit.
+    Time,
 }
 
 struct Definition {
@@ -47,6 +52,10 @@ const ONLY_ZERO: Accepts = Accepts::OneOf(&["0", "0ms", "0s"]);
 /// Every level is served by the strictest, as the standard allows.
 const LEVELS: Accepts =
     Accepts::OneOf(&["serializable", "repeatable read", "read committed", "read uncommitted"]);
+
+const IDLE_IN_TRANSACTION: &str = "idle_in_transaction_session_timeout";
+const LOCK: &str = "lock_timeout";
+const STATEMENT: &str = "statement_timeout";
 
 /// All settings, in the order of their names.
 const SETTINGS: [Definition; 41] = [
@@ -98,7 +107,13 @@ const SETTINGS: [Definition; 41] = [
         false,
         "Numbers have their shortest texts.",
     ),
-    setting("idle_in_transaction_session_timeout", "0", ONLY_ZERO, false, "There is no such limit yet."),
+    setting(
+        IDLE_IN_TRANSACTION,
+        "0",
+        Accepts::Time,
+        false,
+        "Time that an open transaction may wait for its client.",
+    ),
     setting("in_hot_standby", "off", Accepts::Fixed, true, "This is no standby."),
     setting("integer_datetimes", "on", Accepts::Fixed, true, "Times are integers."),
     setting("IntervalStyle", "postgres", Accepts::OneOf(&["postgres"]), true, "There are no intervals yet."),
@@ -119,7 +134,7 @@ const SETTINGS: [Definition; 41] = [
         false,
         "There is no type money.",
     ),
-    setting("lock_timeout", "0", ONLY_ZERO, false, "There is no such limit yet."),
+    setting(LOCK, "0", Accepts::Time, false, "Time that a statement may wait for a lock."),
     setting("max_identifier_length", "63", Accepts::Fixed, false, "Bytes of a name."),
     setting("max_index_keys", "32", Accepts::Fixed, false, "Parts of a key."),
     setting("row_security", "off", ON_OFF, false, "There are no policies of rows."),
@@ -136,7 +151,7 @@ const SETTINGS: [Definition; 41] = [
     ),
     setting("session_authorization", "", Accepts::Fixed, true, "User of the connection."),
     setting("standard_conforming_strings", "on", ONLY_ON, true, "Backslashes in texts are themselves."),
-    setting("statement_timeout", "0", ONLY_ZERO, false, "There is no such limit yet."),
+    setting(STATEMENT, "0", Accepts::Time, false, "Time that a statement may take."),
     setting("synchronous_commit", "on", ONLY_ON, false, "A commit is told of when it is durable."),
     setting("TimeZone", "UTC", Accepts::OneOf(&["UTC", "Etc/UTC", "GMT", "Z"]), true, "Zone of moments."),
     setting("transaction_isolation", "serializable", LEVELS, false, "Every transaction is serializable."),
@@ -150,12 +165,25 @@ const SETTINGS: [Definition; 41] = [
 /// A setting as `SHOW ALL` tells of it: name, value, description.
 pub(crate) type Shown = (&'static str, String, &'static str);
 
+/// The limits of time of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The time that a statement may take: `statement_timeout`.
+    pub statement: Option<Duration>,
+    /// The time that a statement may wait for a lock: `lock_timeout`.
+    pub lock: Option<Duration>,
+    /// The time that an open transaction may wait for its client: `idle_in_transaction_session_timeout`.
+    pub idle_in_transaction: Option<Duration>,
+}
+
 /// The settings of one connection.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    values: Vec<String>,
+    limits: TimeLimits,
+    /// Shared with the clones that transactions and statements have, until a value changes.
+    values: Arc<Vec<String>>,
     /// The values as they were when the connection began, to which `RESET` goes back.
-    initial: Vec<String>,
+    initial: Arc<Vec<String>>,
     changed: Vec<usize>,
 }
 
@@ -167,7 +195,8 @@ impl Settings {
         if let Some(at) = find("session_authorization") {
             user.clone_into(&mut values[at]);
         }
-        Settings { initial: values.clone(), values, changed: Vec::new() }
+        let values = Arc::new(values);
+        Settings { initial: Arc::clone(&values), values, changed: Vec::new(), limits: TimeLimits::default() }
     }
 
     /// The value of a setting, by its name in any case.
@@ -191,8 +220,13 @@ impl Settings {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
         let at = find(name).ok_or_else(|| unknown(name))?;
         let setting = &SETTINGS[at];
+        let time;
         let value = match setting.accepts {
             Accepts::Any => value,
+            Accepts::Time => {
+                time = shown_time(milliseconds(setting.name, value)?);
+                &time
+            }
             Accepts::Fixed if value == self.values[at] => value,
             Accepts::Fixed => {
                 return Err(SqlError::new(
@@ -201,7 +235,7 @@ impl Settings {
                 ));
             }
             Accepts::OneOf(values) => {
-                if !values.iter().any(|one| one.eq_ignore_ascii_case(value)) {
+                if !values.iter().any(|one| is_same(setting, one, value)) {
                     return Err(SqlError::unsupported(format!(
                         "the value \"{value}\" of the setting \"{}\"",
                         setting.name
@@ -222,7 +256,7 @@ impl Settings {
     pub fn set_initial(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
         self.set(name, value)?;
         if let Some(at) = find(name) {
-            self.initial[at] = self.values[at].clone();
+            Arc::make_mut(&mut self.initial)[at] = self.values[at].clone();
         }
         Ok(())
     }
@@ -246,11 +280,30 @@ impl Settings {
 
     fn assign(&mut self, at: usize, value: String) {
         if self.values[at] != value {
-            self.values[at] = value;
+            Arc::make_mut(&mut self.values)[at] = value;
+            self.note_limit(at);
             if SETTINGS[at].is_reported {
                 self.changed.push(at);
             }
         }
+    }
+
+    /// Keeps a limit of time as one, for whoever enforces it at each statement.
+    fn note_limit(&mut self, at: usize) {
+        let limit = match SETTINGS[at].name {
+            IDLE_IN_TRANSACTION => &mut self.limits.idle_in_transaction,
+            LOCK => &mut self.limits.lock,
+            STATEMENT => &mut self.limits.statement,
+            _ => return,
+        };
+        let milliseconds = milliseconds(SETTINGS[at].name, &self.values[at]).unwrap_or(0);
+        *limit = (milliseconds > 0).then(|| Duration::from_millis(milliseconds));
+    }
+
+    /// The limits of time.
+    #[must_use]
+    pub fn limits(&self) -> TimeLimits {
+        self.limits
     }
 
     /// Goes back to values that a clone has kept, as at the end of a transaction that failed.
@@ -262,7 +315,7 @@ impl Settings {
 
     /// All settings that a client is told of when it connects, with their values.
     pub fn reported(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let all = SETTINGS.iter().zip(&self.values);
+        let all = SETTINGS.iter().zip(self.values.iter());
         all.filter(|(setting, _)| setting.is_reported).map(|(setting, value)| (setting.name, value.as_str()))
     }
 
@@ -276,9 +329,18 @@ impl Settings {
     pub(crate) fn all(&self) -> impl Iterator<Item = Shown> {
         SETTINGS
             .iter()
-            .zip(&self.values)
+            .zip(self.values.iter())
             .map(|(setting, value)| (setting.name, value.clone(), setting.description))
     }
+}
+
+/// Returns true if a value is one of a setting's. Of the names of encodings, letters and digits count.
+fn is_same(setting: &Definition, one: &str, value: &str) -> bool {
+    if setting.name != "client_encoding" {
+        return one.eq_ignore_ascii_case(value);
+    }
+    let counts = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    counts(one).eq_ignore_ascii_case(&counts(value))
 }
 
 /// The spelling of a value that a setting keeps.
@@ -302,6 +364,36 @@ fn canonical<'a>(setting: &Definition, value: &'a str) -> &'a str {
     }
 }
 
+/// Units of time with their milliseconds, the longest first.
+const UNITS: [(&str, u64); 5] =
+    [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
+
+/// The milliseconds of a time, a number of them or one with a unit.
+fn milliseconds(name: &str, value: &str) -> Result<u64, SqlError> {
+    let text = value.trim();
+    let (number, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let unit = unit.trim();
+    let factor = if unit.is_empty() {
+        Some(1)
+    } else {
+        UNITS.iter().find(|(known, _)| *known == unit).map(|(_, ms)| *ms)
+    };
+    let time = number.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    time.filter(|time| *time <= i32::MAX as u64).ok_or_else(|| {
+        SqlError::new(
+            SqlState::INVALID_PARAMETER_VALUE,
+            format!("invalid value for parameter \"{name}\": \"{value}\""),
+        )
+        .hint("It takes milliseconds, or a whole number with a unit: \"ms\", \"s\", \"min\", \"h\" or \"d\".")
+    })
+}
+
+/// A time with the longest unit of which it is a multiple.
+fn shown_time(milliseconds: u64) -> String {
+    let unit = UNITS.iter().find(|(_, unit)| milliseconds > 0 && milliseconds.is_multiple_of(*unit));
+    unit.map_or_else(|| "0".to_owned(), |(name, unit)| format!("{}{name}", milliseconds / unit))
+}
+
 fn find(name: &str) -> Option<usize> {
     SETTINGS.iter().position(|setting| setting.name.eq_ignore_ascii_case(name))
 }
@@ -316,16 +408,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn times_have_units() {
+        let mut settings = Settings::new("ann");
+        for (given, shown) in [("0", "0"), ("250", "250ms"), ("5000", "5s"), ("2 min", "2min"), ("48h", "2d")]
+        {
+            settings.set("statement_timeout", given).unwrap();
+            assert_eq!(settings.get("statement_timeout").unwrap(), shown);
+        }
+        assert_eq!(settings.limits().statement, Some(Duration::from_secs(48 * 3600)));
+        assert_eq!(settings.limits().lock, None);
+        for bad in ["", "-1", "5 apples", "s", "99999999999", "30d"] {
+            assert_eq!(
+                settings.set("lock_timeout", bad).unwrap_err().code,
+                SqlState::INVALID_PARAMETER_VALUE,
+                "{bad}"
+            );
+        }
+        settings.reset("statement_timeout").unwrap();
+        assert_eq!(settings.limits(), TimeLimits::default());
+    }
+
+    #[test]
     fn settings_change_to_what_they_accept() {
         let mut settings = Settings::new("ann");
         assert_eq!(settings.get("SESSION_authorization").unwrap(), "ann");
         settings.set("Application_Name", "x").unwrap();
         settings.set("client_encoding", "utf-8").unwrap();
+        settings.set("client_encoding", "'Utf_8'").unwrap();
+        assert_eq!(
+            settings.set("client_encoding", "latin1").unwrap_err().code,
+            SqlState::FEATURE_NOT_SUPPORTED
+        );
         settings.set("transaction_isolation", "read committed").unwrap();
         assert_eq!(settings.get("transaction_isolation").unwrap(), "serializable");
         assert_eq!(settings.take_changes(), [("application_name", "x".to_owned())]);
         assert_eq!(settings.set("nothing", "1").unwrap_err().code, SqlState::UNDEFINED_OBJECT);
-        assert_eq!(settings.set("statement_timeout", "5").unwrap_err().code, SqlState::FEATURE_NOT_SUPPORTED);
+        assert_eq!(
+            settings.set("transaction_timeout", "5").unwrap_err().code,
+            SqlState::FEATURE_NOT_SUPPORTED
+        );
         assert_eq!(
             settings.set("server_version", "5").unwrap_err().code,
             SqlState::CANT_CHANGE_RUNTIME_PARAM

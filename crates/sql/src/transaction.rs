@@ -10,9 +10,11 @@
 //!   client can run an open transaction again. A statement that is a transaction of its own ([`run_once`]) is run again by the
 //!   engine, as nothing of its answer has been sent.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 
-use atrapos::{Abort, AbortReason, Database, Route, Savepoint, Submitted, Tx};
+use atrapos::{Abort, AbortReason, Database, Procedure, Route, Savepoint, Submitted, Tx};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::copy::CopyBatch;
@@ -66,34 +68,65 @@ pub(crate) async fn run_once(
 ) -> Result<Answer, SqlError> {
     let slot: Slot = Arc::default();
     let inner = Arc::clone(&slot);
-    let submitted = database.submit(route, async move |tx: &mut Tx<'_>| match request.run(Some(tx)).await {
-        Ok(answer) => Ok(answer),
-        Err(Fail::Abort(abort)) => Err(abort),
-        Err(Fail::Sql(error)) => {
-            put(&inner, Some(error));
-            Err(Abort::user(TOLD))
+    let request = Arc::new(request);
+    let submitted = submit(database, &route, || {
+        let (inner, request) = (Arc::clone(&inner), Arc::clone(&request));
+        async move |tx: &mut Tx<'_>| match request.run(Some(tx)).await {
+            Ok(answer) => Ok(answer),
+            Err(Fail::Abort(abort)) => Err(abort),
+            Err(Fail::Sql(error)) => {
+                put(&inner, Some(error));
+                Err(Abort::user(TOLD))
+            }
         }
     });
-    match submitted {
-        Ok(submitted) => submitted.await.map_err(|abort| taken(&slot, &abort)),
-        Err(abort) => Err(SqlError::of_abort(&abort)),
+    submitted.await?.await.map_err(|abort| taken(&slot, &abort))
+}
+
+/// Submits a procedure to its home. While the inbox there is full, a thread that serves clients alone waits, and a task on a worker's thread
+/// lets the worker go on.
+async fn submit<R: Send + 'static, P: Procedure<R>>(
+    database: &Database,
+    route: &Route,
+    procedure: impl Fn() -> P,
+) -> Result<Submitted<R>, SqlError> {
+    loop {
+        match database.submit(route.clone(), procedure()) {
+            Err(abort) if abort.reason() == AbortReason::Overloaded => yield_now().await,
+            done => return done.map_err(|abort| SqlError::of_abort(&abort)),
+        }
     }
+}
+
+/// Lets other tasks of the thread run.
+async fn yield_now() {
+    let mut is_over = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Open {
     /// Begins a transaction at a home.
-    pub(crate) fn begin(database: &Database, route: Route) -> Result<Open, SqlError> {
+    pub(crate) async fn begin(database: &Database, route: Route) -> Result<Open, SqlError> {
         let (commands, receiver) = mpsc::unbounded_channel();
         let receiver = Arc::new(Mutex::new(Some(receiver)));
-        let submitted = database.submit(route, async move |tx: &mut Tx<'_>| {
-            let taken = receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
-            match taken {
-                Some(commands) => serve(tx, commands).await,
-                None => Err(Abort::user(TOLD)),
+        let submitted = submit(database, &route, || {
+            let receiver = Arc::clone(&receiver);
+            async move |tx: &mut Tx<'_>| {
+                let taken = receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+                match taken {
+                    Some(commands) => serve(tx, commands).await,
+                    None => Err(Abort::user(TOLD)),
+                }
             }
         });
-        let outcome = submitted.map_err(|abort| SqlError::of_abort(&abort))?;
-        Ok(Open { commands, outcome })
+        Ok(Open { commands, outcome: submitted.await? })
     }
 
     /// Sends a command and waits for its answer.

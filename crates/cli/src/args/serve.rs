@@ -15,15 +15,21 @@ pub(crate) struct ServeArgs {
     /// The directory of the database; it is created if there is none.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    /// A file with options (TOML; contrib/atrapos.toml explains them all). An option that is given here counts before it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// An address to listen at, with its port; can be given several times [default: 127.0.0.1:5432].
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Connections")]
     pub(crate) listen: Vec<SocketAddr>,
     /// A directory for a Unix socket that everybody on this machine may connect to, as `psql -h DIR` does.
     #[arg(long, value_name = "DIR", help_heading = "Connections")]
     pub(crate) socket_dir: Option<PathBuf>,
-    /// An address for monitoring, with its port: pages /metrics (Prometheus) and /health, for everybody who reaches it.
+    /// An address for monitoring, with its port: pages /metrics (Prometheus) and /health.
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Connections")]
     pub(crate) http: Option<SocketAddr>,
+    /// A file whose first line is the token that requests for /metrics carry (as `Authorization: Bearer TOKEN`); without it all are answered.
+    #[arg(long, value_name = "FILE", requires = "http", help_heading = "Connections")]
+    pub(crate) http_token_file: Option<PathBuf>,
     /// Sessions at a time.
     #[arg(long, value_name = "N", default_value_t = 1000, help_heading = "Connections")]
     pub(crate) max_connections: usize,
@@ -51,10 +57,16 @@ pub(crate) struct ServeArgs {
     /// With relaxed durability: milliseconds of committed transactions that a crash may lose [default: 100].
     #[arg(long, value_name = "MS", help_heading = "Durability")]
     pub(crate) max_loss_ms: Option<u64>,
-    /// Workers, each a thread that owns a part of the data [default: one for each physical core that --io-threads leave].
+    /// Tell statements that take at least so many milliseconds on the standard error, without their parameters.
+    #[arg(long, value_name = "MS", help_heading = "Statements")]
+    pub(crate) slow_ms: Option<u64>,
+    /// A setting that sessions begin with, like statement_timeout=30s; can be given several times.
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Statements")]
+    pub(crate) set: Vec<String>,
+    /// Workers, each a thread that owns a part of the data and serves sessions [default: one for each physical core that --io-threads leave].
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) workers: Option<usize>,
-    /// Threads that serve connections [default: half as many as there are physical cores].
+    /// Threads on which clients log in, and which serve connections with TLS [default: one for eight physical cores].
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) io_threads: Option<usize>,
     /// Leave the threads of workers where the kernel puts them.

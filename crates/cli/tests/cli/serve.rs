@@ -12,6 +12,9 @@ fn without_the_server_its_feature_is_named() {
 }
 
 #[cfg(feature = "server")]
+mod kills;
+
+#[cfg(feature = "server")]
 mod with_the_server {
     use std::io::{BufRead, BufReader, Read};
     use std::os::unix::fs::PermissionsExt;
@@ -19,12 +22,12 @@ mod with_the_server {
     use std::process::{Child, ChildStdout, Command, Stdio};
 
     use super::refused;
-    use crate::support::{interrupt, run, stderr};
+    use crate::support::{interrupt, run, stderr, stdout};
 
     /// A server, and the lines by which it says that it is there.
     ///
     /// It ends with its test, whatever that comes to: its standard input ends then, or it is killed.
-    struct Served {
+    pub(super) struct Served {
         child: Child,
         out: BufReader<ChildStdout>,
         greeting: String,
@@ -39,10 +42,15 @@ mod with_the_server {
     }
 
     impl Served {
-        fn start(directory: &Path) -> Served {
+        pub(super) fn start(directory: &Path) -> Served {
+            Served::start_with(directory, &[])
+        }
+
+        fn start_with(directory: &Path, more: &[&str]) -> Served {
             let mut child = Command::new(env!("CARGO_BIN_EXE_atrapos"))
                 .args(["serve", directory.to_str().expect("UTF-8")])
                 .args(["--listen", "127.0.0.1:0", "--workers", "2", "--no-pin", "--until-eof"])
+                .args(more)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::null())
@@ -93,6 +101,36 @@ mod with_the_server {
         let again = Served::start(&directory);
         let said = again.end();
         assert!(!said.contains("password of"), "{said}");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the file is an input, not a result")]
+    fn a_configuration_file_has_what_the_command_line_does_not() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("db");
+        let text = directory.to_str().expect("UTF-8");
+        let file = parent.path().join("atrapos.toml");
+        let config = file.to_str().expect("UTF-8");
+        let entries =
+            "database = \"filed\"\nuser = \"ann\"\nlisten = [\"127.0.0.1:1\"]\nset = [\"lock_timeout=3s\"]\n";
+        std::fs::write(&file, entries).expect("written");
+        let served = Served::start_with(&directory, &["--config", config, "--user", "bob"]);
+        assert!(served.greeting.contains("user=bob dbname=filed"), "{}", served.greeting);
+        assert!(!served.greeting.contains("port=1 "), "{}", served.greeting);
+        let shown = run(&["sql", text, "--user", "bob", "--command", "SHOW lock_timeout"]);
+        assert!(stdout(&shown).contains("3s"), "{} {}", stdout(&shown), stderr(&shown));
+        served.end();
+        for (entries, named) in [
+            ("colour = 1", "--colour"),
+            ("workers = \"many\"", "many"),
+            ("set = [\"statement_timeout=soon\"]", "statement_timeout=soon"),
+            ("http = \"127.0.0.1:0\"\nhttp-token-file = \"/nowhere\"", "/nowhere"),
+        ] {
+            std::fs::write(&file, entries).expect("written");
+            let complaint =
+                refused(&["serve", text, "--no-pin", "--listen", "127.0.0.1:0", "--config", config]);
+            assert!(complaint.contains(named), "{complaint}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::RuntimeBuilder;
+use super::hosted::pump_hosted;
 use super::start::{RingEnds, Start};
 use super::turns::pump_in_turn;
 use crate::WorkerId;
@@ -42,15 +43,20 @@ pub(super) struct Seat<S: Shard> {
 
 impl<S: Shard> Seat<S> {
     /// The life of a thread of workers. A panic that leaves it is about the worker that `current` names then.
-    pub(super) fn run(self, current: &Cell<WorkerId>, factory: &impl Fn(WorkerId) -> S) -> ThreadEnd {
+    pub(super) fn run(self, current: &Rc<Cell<WorkerId>>, factory: &impl Fn(WorkerId) -> S) -> ThreadEnd {
         let (configuration, yields) = (Arc::clone(&self.configuration), self.yields);
         self.pin();
         let Some(workers) = self.make_workers(current, factory) else {
             return ThreadEnd::default();
         };
-        match &*workers {
-            [worker] => pump(worker, &configuration, yields),
-            several => pump_in_turn(several, current, &configuration, yields),
+        if !configuration.host.as_ref().is_some_and(|host| pump_hosted(&workers, current, host)) {
+            for worker in &workers {
+                worker.shared().port(worker.id()).parker.adopt_current_thread();
+            }
+            match &*workers {
+                [worker] => pump(worker, &configuration, yields),
+                several => pump_in_turn(several, current, &configuration, yields),
+            }
         }
         let end_one = |worker: &Rc<Worker<S>>| {
             current.set(worker.id());
@@ -86,9 +92,6 @@ impl<S: Shard> Seat<S> {
     ) -> Option<Vec<Rc<Worker<S>>>> {
         let Self { workers, shared, start, configuration, .. } = self;
         let ids: Vec<WorkerId> = workers.iter().map(|(id, _)| *id).collect();
-        for id in &ids {
-            shared.port(*id).parker.adopt_current_thread();
-        }
         let rings = start.exchange_rings(&ids, configuration.ring_bytes)?;
         let made = workers.into_iter().zip(rings).map(|((id, lanes), RingEnds { outgoing, incoming })| {
             current.set(id);
@@ -152,8 +155,8 @@ fn sleep<S: Shard>(worker: &Rc<Worker<S>>, clock: &Clock, now: Ticks) -> Option<
 
 /// Runs a thread of workers, beginning with `first`; a panic that reaches it stops the process after one sentence about the worker
 /// that was current.
-pub(super) fn stop_process_on_panic<T>(first: WorkerId, run: impl FnOnce(&Cell<WorkerId>) -> T) -> T {
-    let current = Cell::new(first);
+pub(super) fn stop_process_on_panic<T>(first: WorkerId, run: impl FnOnce(&Rc<Cell<WorkerId>>) -> T) -> T {
+    let current = Rc::new(Cell::new(first));
     // Asserted: nothing of the thread's state is looked at after a panic but the number of the worker.
     match catch_unwind(AssertUnwindSafe(|| run(&current))) {
         Ok(end) => end,

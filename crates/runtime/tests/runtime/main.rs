@@ -1,6 +1,8 @@
 //! Tests of the runtime through its public interface: threads, pump, shutdown, and what happens when the engine panics.
 
 #[cfg(not(loom))]
+mod hosted;
+#[cfg(not(loom))]
 mod panics;
 #[cfg(not(loom))]
 mod pool;

@@ -9,3 +9,4 @@ mod random;
 mod raw;
 mod start;
 mod statements;
+mod time;

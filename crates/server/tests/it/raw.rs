@@ -3,9 +3,10 @@
 //! Owns: starting both, and framing. Never: hides a message.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos::{Database, Schema};
+use atrapos::{Database, Schema, ThreadHost};
 use atrapos_server::{Server, ServerOptions, Users};
 use atrapos_sql::{SqlDatabase, SqlOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,11 +38,18 @@ impl Running {
             tls: None,
             max_connections: 100,
             threads: 1,
+            worker_threads: Some(Arc::default()),
+            slow_log: None,
+            http_token: None,
         };
         change(&mut options);
         // Opening a database and starting a server wait, which the thread of a test must not.
         let started = std::thread::spawn(move || {
-            let builder = Database::builder(Schema::new()).workers(2).pin(false);
+            let mut builder = Database::builder(Schema::new()).workers(2).pin(false);
+            if let Some(threads) = &options.worker_threads {
+                let host: Arc<dyn ThreadHost> = Arc::clone(threads) as Arc<dyn ThreadHost>;
+                builder = builder.thread_host(host);
+            }
             let database = builder.in_memory().expect("a database");
             let name = SqlOptions { name: DATABASE.to_owned(), ..SqlOptions::default() };
             let database = SqlDatabase::open(database, name).expect("SQL");

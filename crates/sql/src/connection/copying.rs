@@ -56,7 +56,7 @@ impl Connection {
         sink.copy_in_begin(Format::Text, target.columns.len());
         let mut lines = Lines::new(form);
         let (mut rows, mut count) = (Vec::new(), 0);
-        while let Some(data) = sink.copy_data().await? {
+        while let Some(data) = self.cancel.until(sink.copy_data()).await? {
             lines.push(&data, &mut rows)?;
             while rows.len() >= BATCH {
                 let rest = rows.split_off(BATCH);

@@ -1,4 +1,7 @@
 //! The extended protocol: prepared statements and portals.
+//!
+//! Futures of what is rare are in boxes of their own: inside of a statement's they would make it several KiB, which are copied for
+//! each of them.
 
 use std::sync::Arc;
 
@@ -51,7 +54,7 @@ impl Connection {
 
     async fn checked<T>(&mut self, done: Result<T, SqlError>) -> Result<T, SqlError> {
         if done.is_err() {
-            self.fail().await;
+            Box::pin(self.fail()).await;
         }
         done
     }
@@ -158,7 +161,7 @@ impl Connection {
         if let (Some(plan), Some(tree)) = (&prepared.plan, &prepared.statement)
             && plan.version != version
         {
-            prepared = self.prepare_again(statement, &prepared, tree.clone()).await?;
+            prepared = Box::pin(self.prepare_again(statement, &prepared, tree.clone())).await?;
         }
         let types: &[SqlType] = prepared.plan.as_ref().map_or(&[], |plan| &plan.types);
         if types.len() != parameters.len() {
@@ -236,6 +239,12 @@ impl Connection {
         })
     }
 
+    /// The text of a portal's statement; `None` if there is no portal of this name.
+    #[must_use]
+    pub fn portal_text(&self, name: &str) -> Option<&str> {
+        self.portals.get(name).map(|portal| portal.prepared.text.as_str())
+    }
+
     /// Describes a portal: its columns with their formats; `None` if it returns no rows.
     ///
     /// # Errors
@@ -265,7 +274,7 @@ impl Connection {
         ends: bool,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
-        self.cancel.forget();
+        self.cancel.begin(self.settings.limits().statement);
         let done = self.execute_portal(portal, limit, ends, sink).await;
         self.checked(done).await
     }
@@ -289,7 +298,7 @@ impl Connection {
                 if formats.contains(&Format::Binary) && prepared.columns.is_some() {
                     return Err(SqlError::unsupported("the binary format of this statement's answer"));
                 }
-                return self.utility(statement, &prepared.text, sink, false).await;
+                return Box::pin(self.utility(statement, &prepared.text, sink, false)).await;
             };
             // A portal that may be asked for more rows later belongs to a transaction that lasts.
             let ends = ends && limit == 0;
@@ -304,7 +313,7 @@ impl Connection {
                     done => break done?,
                 }
                 let types: Vec<Option<SqlType>> = planned.types.iter().copied().map(Some).collect();
-                planned = self.plan(statement, &prepared.text, &types, false).await?;
+                planned = Box::pin(self.plan(statement, &prepared.text, &types, false)).await?;
             };
             if self.kind == Kind::None {
                 give(&answer.messages, answer.count, sink).await?;

@@ -79,7 +79,14 @@ impl Connection {
             max_bytes: self.database.options().max_answer_bytes,
         };
         if planned.plan.tables.is_empty() {
-            if let Some(done) = request.run_here() {
+            let done = if planned.plan.is_of_constants() {
+                request.run_here()
+            } else {
+                // The thread that asks is that of others, too.
+                let request = request.clone();
+                Box::pin(blocking(move || Ok(request.run_here()))).await?
+            };
+            if let Some(done) = done {
                 return done;
             }
             // Its effects on sequences stand whatever becomes of the transaction.
@@ -96,7 +103,7 @@ impl Connection {
             self.session = None;
             return done;
         }
-        self.begin_at(route).await?;
+        Box::pin(self.begin_at(route)).await?;
         match &mut self.open {
             Some(open) => open.ask(|reply| Command::Run(Box::new(request), reply)).await,
             None => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
@@ -112,7 +119,7 @@ impl Connection {
     /// Begins the procedure of the transaction, with the savepoints that were set before.
     pub(super) async fn begin_at(&mut self, route: Route) -> Result<(), SqlError> {
         self.note_generation();
-        let mut open = Open::begin(self.database.database(), route)?;
+        let mut open = Open::begin(self.database.database(), route).await?;
         for name in &self.savepoints {
             open.ask(|reply| Command::Savepoint(name.clone(), reply)).await?;
         }
@@ -161,7 +168,7 @@ impl Connection {
                 self.settings.restore(&before);
                 self.settings_changed();
             }
-            self.undo_definitions().await;
+            Box::pin(self.undo_definitions()).await;
         }
         self.portals.clear();
         self.ended();

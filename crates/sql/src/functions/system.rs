@@ -2,6 +2,7 @@
 
 use super::texts::quote_ident;
 use super::{ANY, Function, int, invalid_parameter, lenient, strict, text, variadic, volatile};
+use crate::cancel::CancelReason;
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
@@ -44,6 +45,10 @@ pub(super) static FUNCTIONS: &[Function] = &[
         if matches!(a.get(1), Some(Value::Bool(true))) { Ok(value.unwrap_or(Value::Null)) } else { value }
     }),
     strict("pg_backend_pid", &[], Int4, |env, _| Ok(Value::Int(env.session.process_id.into()))),
+    volatile("pg_cancel_backend", &[Int4], Bool, |env, a| Ok(ask(env, int(a, 0), CancelReason::Request))),
+    volatile("pg_terminate_backend", &[Int4], Bool, |env, a| {
+        Ok(ask(env, int(a, 0), CancelReason::Termination))
+    }),
     strict("pg_is_in_recovery", &[], Bool, |_, _| Ok(Value::Bool(false))),
     strict("pg_encoding_to_char", &[Int4], Name, |_, _| Ok(Value::text("UTF8"))),
     strict("pg_get_userbyid", &[Oid], Name, |env, _| Ok(Value::text(&env.session.user))),
@@ -254,4 +259,9 @@ fn constraint_definition(env: &Env, oid: i64) -> Result<Value, SqlError> {
         }
         _ => format!("CHECK (({}))", found.expression),
     }))
+}
+
+/// Asks for the end of a connection, or of what it runs; false if there is none of this number.
+fn ask(env: &Env, number: i64, reason: CancelReason) -> Value {
+    Value::Bool(i32::try_from(number).is_ok_and(|number| env.session.connections.ask(number, reason)))
 }
