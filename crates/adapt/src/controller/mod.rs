@@ -37,7 +37,7 @@ mod settings;
 
 pub use consider::Considered;
 pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigger, WaitReason};
-pub use settings::ControllerSettings;
+pub use settings::{ControllerSettings, Setting};
 
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
