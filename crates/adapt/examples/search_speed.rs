@@ -5,7 +5,7 @@
 //!
 //! With three numbers, `TABLES SLICES REPEATS`, it makes that many equal plans for two workers with the controller's
 //! settings and says nothing of time: for counting instructions, where the difference of two runs is that of their
-//! repeats.
+//! repeats. With a fourth, `SOCKETS`, for so many sockets of ten workers.
 #![expect(
     clippy::disallowed_types,
     reason = "this program measures the library, which itself reads no clock"
@@ -19,8 +19,12 @@ use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let numbers: Vec<usize> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
-    if let [tables, slices, repeats] = numbers[..] {
-        return repeat(tables, slices, repeats);
+    match numbers[..] {
+        [tables, slices, repeats] => return repeat("core:2 pu:1", tables, slices, repeats),
+        [tables, slices, repeats, sockets] => {
+            return repeat(&format!("pack:{sockets} core:10 pu:1"), tables, slices, repeats);
+        }
+        _ => {}
     }
     for (machine, tables) in [
         ("core:2 pu:1", 4),
@@ -51,9 +55,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Plans for two workers, as a running database makes them.
-fn repeat(tables: usize, slices: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
-    let platform = Platform::for_workers(&Machine::synthetic("core:2 pu:1")?, 2)?;
+/// Plans for one machine, as a running database makes them.
+fn repeat(machine: &str, tables: usize, slices: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
+    let description = Machine::synthetic(machine)?;
+    let platform = Platform::for_workers(&description, description.cores().len())?;
     let workload = statistics(tables, slices, true)?;
     let today = PlannedScheme::naive(&workload, &platform);
     let settings = ControllerSettings::default().planning;

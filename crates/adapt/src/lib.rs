@@ -57,7 +57,7 @@ pub use anticipate::{AnticipatedTable, anticipate};
 pub use attribution::{Attributed, attribute};
 pub use controller::{
     Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
-    Predicted, Trigger, Verdict, WaitReason,
+    Predicted, Setting, Trigger, Verdict, WaitReason,
 };
 pub use cost::{Cost, Weights, evaluate};
 pub use error::AdaptError;

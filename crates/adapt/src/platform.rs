@@ -176,6 +176,22 @@ impl Platform {
         Span { others, distance: self.distance_among_sorted(ranks) }
     }
 
+    /// The same for two ranks, which may be one.
+    pub(crate) fn span_of_two(&self, a: u32, b: u32) -> Span {
+        if a == b {
+            return Span { others: 0, distance: 0.0 };
+        }
+        let (mut a, mut b) = (a, b);
+        for level in &self.levels {
+            let parents = (level.parent[a as usize], level.parent[b as usize]);
+            if parents.0 == parents.1 {
+                return Span { others: 1, distance: level.distance(a, b) };
+            }
+            (a, b) = parents;
+        }
+        unreachable!("all workers are in the machine, which is the last parent")
+    }
+
     fn distance_among_sorted(&self, ranks: &mut Vec<u32>) -> f64 {
         let groups = ranks;
         let mut total = 0.0;

@@ -196,6 +196,7 @@ impl Workload {
         self.starts[table.index()]..self.starts[table.index() + 1]
     }
 
+    #[cfg(feature = "exact")]
     pub(crate) fn starts(&self) -> &[usize] {
         &self.starts
     }

@@ -6,7 +6,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use atrapos::{Adaptation, CentralState, Durability};
+use atrapos::{Adaptation, CentralState, ControllerSettings, Durability};
+use atrapos_adapt::Setting;
 use atrapos_baselines::domains::TableStructure;
 use atrapos_harness::driver::{Clients, Routing};
 use atrapos_harness::registry::AnyWorkload;
@@ -393,6 +394,21 @@ fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
 /// Factor by which the interval grows in calm times: the paper's 8 s over 1 s.
 const INTERVAL_GROWTH: u32 = 8;
 
+/// Gives a setting of the controller the value of a `NAME=VALUE`.
+fn set(controller: &mut ControllerSettings, given: &str) -> Result<(), CliError> {
+    let (name, value) = given.split_once('=').ok_or_else(|| {
+        CliError::bad_input(format!("--set {given} has no value; write for example --set imbalance=0.3"))
+    })?;
+    let setting = Setting::named(name).ok_or_else(|| {
+        let known = Setting::ALL.map(|setting| format!("{} ({})", setting.name, setting.unit));
+        CliError::bad_input(format!("there is no setting '{name}'; --set takes {}", known.join(", ")))
+    })?;
+    let number: f64 = value.parse().map_err(|_| {
+        CliError::bad_input(format!("--set {name} takes a number in {}, not '{value}'", setting.unit))
+    })?;
+    setting.give(controller, number).map_err(CliError::bad_input)
+}
+
 /// Returns the settings by which a database adapts itself.
 pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> {
     let mut adaptation = Adaptation::default();
@@ -402,6 +418,9 @@ pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> 
         controller.interval_max = controller.interval.saturating_mul(INTERVAL_GROWTH);
     }
     controller.threshold = args.threshold.unwrap_or(controller.threshold);
+    for given in &args.set {
+        set(controller, given)?;
+    }
     adaptation.sub_partitions = args.sub_partitions.unwrap_or(adaptation.sub_partitions);
     adaptation.sample_every = args.sample_every.unwrap_or(adaptation.sample_every);
     Ok(adaptation)

@@ -9,6 +9,7 @@ mod costs;
 mod islands;
 mod ladder;
 mod plot;
+mod sensitivity;
 mod sides;
 mod world;
 

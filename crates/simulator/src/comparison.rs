@@ -6,7 +6,7 @@ use atrapos_adapt::{AdaptError, ControllerSettings, Decision};
 use serde::Serialize;
 
 use crate::candidates::best_fixed;
-use crate::driver::{Promise, run_adaptive, run_fixed};
+use crate::driver::{Promise, Side, run_adaptive, run_fixed};
 use crate::hardware::MachineKind;
 use crate::scenario::Scenario;
 
@@ -57,6 +57,25 @@ pub struct Comparison {
     pub decisions: Vec<Decision>,
 }
 
+/// The sides that do not depend on a controller: the static one and the best fixed scheme of each phase.
+#[derive(Debug, Clone)]
+pub struct Reference {
+    fixed: Side,
+    best_tps: Vec<f64>,
+}
+
+impl Reference {
+    /// Runs these sides of a scenario on a machine.
+    ///
+    /// # Errors
+    /// [`AdaptError`] when the machine is none that can be planned for.
+    pub fn of(scenario: &Scenario, kind: MachineKind, seed: u64) -> Result<Self, AdaptError> {
+        let phases = 0..scenario.phases.len();
+        let best_tps = phases.map(|at| best_fixed(scenario, at, kind, seed)).collect::<Result<_, _>>()?;
+        Ok(Self { fixed: run_fixed(scenario, kind, seed, None), best_tps })
+    }
+}
+
 /// Runs all sides of a scenario on a machine.
 ///
 /// # Errors
@@ -67,18 +86,30 @@ pub fn compare(
     seed: u64,
     settings: ControllerSettings,
 ) -> Result<Comparison, AdaptError> {
-    let fixed = run_fixed(scenario, kind, seed, None);
+    compare_with(&Reference::of(scenario, kind, seed)?, scenario, kind, seed, settings)
+}
+
+/// Runs the adaptive side of a scenario on a machine, and compares it with the others, which have run in `reference` with the same seed.
+///
+/// # Errors
+/// [`AdaptError`] for settings with which no controller works.
+pub fn compare_with(
+    reference: &Reference,
+    scenario: &Scenario,
+    kind: MachineKind,
+    seed: u64,
+    settings: ControllerSettings,
+) -> Result<Comparison, AdaptError> {
     let adaptive = run_adaptive(scenario, kind, seed, settings)?;
     let mut phases = Vec::new();
-    for (at, spec) in scenario.phases.iter().enumerate() {
-        let best_tps = best_fixed(scenario, at, kind, seed)?;
-        let (fixed, adaptive) = (&fixed.phases[at], &adaptive.phases[at]);
+    let sides = reference.fixed.phases.iter().zip(&adaptive.phases).zip(&reference.best_tps);
+    for (spec, ((fixed, adaptive), best_tps)) in scenario.phases.iter().zip(sides) {
         phases.push(PhaseComparison {
             phase: spec.name.clone(),
             static_tps: fixed.tps,
             adaptive_tps: adaptive.tps,
             over_static: adaptive.tps / fixed.tps,
-            best_tps,
+            best_tps: *best_tps,
             settled_over_best: adaptive.settled_tps / best_tps,
             static_over_best: fixed.settled_tps / best_tps,
             load_max_ratio: adaptive.load_max_ratio,

@@ -39,7 +39,7 @@ mod scenario;
 mod world;
 
 pub use builtin::scenarios;
-pub use comparison::{Comparison, PhaseComparison, compare};
+pub use comparison::{Comparison, PhaseComparison, Reference, compare, compare_with};
 pub use driver::{PhaseResult, Promise, Side};
 pub use hardware::MachineKind;
 pub use scenario::{

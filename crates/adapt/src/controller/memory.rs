@@ -101,6 +101,8 @@ impl Profile {
 pub(super) struct Situation {
     pub(super) at_ns: u64,
     pub(super) throughput_tps: f64,
+    /// By which share the throughput may differ because so few transactions were counted.
+    pub(super) noise: f64,
     pub(super) profile: Profile,
 }
 
@@ -108,7 +110,8 @@ impl Situation {
     /// Returns whether neither the throughput nor any worker's load differs noticeably.
     pub(super) fn is_like(&self, other: &Self, settings: &ControllerSettings) -> bool {
         let change = (other.throughput_tps - self.throughput_tps).abs();
-        change <= settings.threshold * self.throughput_tps && self.profile.is_like(&other.profile, settings)
+        let tolerance = settings.threshold.max(self.noise).max(other.noise);
+        change <= tolerance * self.throughput_tps && self.profile.is_like(&other.profile, settings)
     }
 }
 
@@ -179,9 +182,18 @@ impl Rejected {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failures {
     of: Vec<Failure>,
-    /// Times at which the latest ones were judged, and the logarithms of the factors by which they changed the
-    /// throughput.
-    recent: VecDeque<(u64, f64)>,
+    /// The latest ones, the latest last.
+    recent: VecDeque<Judged>,
+}
+
+/// A repartitioning, judged.
+#[derive(Debug, Clone, Copy)]
+struct Judged {
+    at_ns: u64,
+    /// The logarithm of the factor by which it changed the throughput.
+    progress: f64,
+    /// The throughput afterwards.
+    after_tps: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -209,7 +221,8 @@ impl Failures {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back((after.at_ns, progress.clamp(-PROGRESS_MAX, PROGRESS_MAX)));
+        let progress = progress.clamp(-PROGRESS_MAX, PROGRESS_MAX);
+        self.recent.push_back(Judged { at_ns: after.at_ns, progress, after_tps: after.throughput_tps });
 
         let known = self.of.iter().position(|failure| failure.before.is_like(before, settings));
         let times = known.map_or(0, |at| self.of.remove(at).times);
@@ -232,17 +245,69 @@ impl Failures {
                 && ns_between(failure.before.at_ns, now.at_ns) < intervals(BLOCKED_INTERVALS << doublings)
                 && failure.before.is_like(now, settings)
         });
-        let fell = |progress: f64| progress < -settings.threshold / 2.0;
-        let falls = self.recent.iter().filter(|(_, progress)| fell(*progress)).count();
-        let sum: f64 = self.recent.iter().map(|(_, progress)| progress).sum();
+        failed || self.is_futile(now, settings)
+    }
+
+    /// Returns whether the latest attempts brought no progress together, as long as it is not worse without any. Where a hot range
+    /// wanders, each change only makes good what would be lost without it.
+    fn is_futile(&self, now: &Situation, settings: &ControllerSettings) -> bool {
+        let intervals = |count: u32| settings.interval_max.as_nanos() * u128::from(count);
+        let fell = |judged: &&Judged| judged.progress < -settings.threshold / 2.0;
+        let falls = self.recent.iter().filter(fell).count();
+        let sum: f64 = self.recent.iter().map(|judged| judged.progress).sum();
         let led_nowhere = falls >= RECENT_FALLS && sum < settings.threshold;
-        let futile = match (self.recent.front(), self.recent.back()) {
-            (Some((first, _)), Some((last, _))) if self.recent.len() == RECENT && led_nowhere => {
-                ns_between(*first, *last) < intervals(RECENT as u32 * PAUSE_INTERVALS)
-                    && ns_between(*last, now.at_ns) < intervals(PAUSE_INTERVALS)
+        let mean_tps = self.recent.iter().map(|judged| judged.after_tps).sum::<f64>() / RECENT as f64;
+        let is_worse = now.throughput_tps < (1.0 - settings.threshold.max(now.noise)) * mean_tps;
+        match (self.recent.front(), self.recent.back()) {
+            (Some(first), Some(last)) if self.recent.len() == RECENT && led_nowhere && !is_worse => {
+                ns_between(first.at_ns, last.at_ns) < intervals(RECENT as u32 * PAUSE_INTERVALS)
+                    && ns_between(last.at_ns, now.at_ns) < intervals(PAUSE_INTERVALS)
             }
             _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Eight workers, one of which has most of the load.
+    fn situation(at_s: u64, throughput_tps: f64, busiest: usize) -> Situation {
+        let mut loads = vec![1.0; 8];
+        loads[busiest % 8] = 9.0;
+        let available = vec![true; 8];
+        let at_ns = at_s * 1_000_000_000;
+        let observation =
+            Observation { at_ns, throughput_tps, loads, available, changed_platform: false, samples: None };
+        Situation { at_ns, throughput_tps, noise: 0.0, profile: Profile::of(&observation) }
+    }
+
+    #[test]
+    fn futile_changes_are_paused_with_as_long_as_it_is_not_worse_without_them() {
+        let settings = ControllerSettings::default();
+        let predicted = Predicted {
+            load_max_before: 4.5,
+            load_max_after: 1.0,
+            sync_before: 0.0,
+            sync_after: 0.0,
+            gain: 0.7,
+            gain_wanted: 0.15,
         };
-        failed || futile
+        let mut failures = Failures::default();
+        // The hot place is somewhere else after each change, and the throughput about the same.
+        for at in 0..RECENT {
+            let (before_tps, after_tps) = if at % 2 == 0 { (1000.0, 800.0) } else { (800.0, 1000.0) };
+            let trial =
+                Trial { before: situation(at as u64, before_tps, at), promise: Some(Promise { predicted }) };
+            failures.judge(&trial, &situation(at as u64 + 1, after_tps, at + 1), &settings);
+        }
+        // The mean after the changes was 900.
+        let now = |throughput_tps| situation(RECENT as u64 + 1, throughput_tps, RECENT + 1);
+        assert!(failures.block(&now(950.0), &settings));
+        assert!(failures.block(&now(820.0), &settings));
+        assert!(!failures.block(&now(450.0), &settings));
+        // What was counted of few transactions is not worse yet.
+        assert!(failures.block(&Situation { noise: 0.6, ..now(450.0) }, &settings));
     }
 }

@@ -37,7 +37,7 @@ mod settings;
 
 pub use consider::Considered;
 pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigger, WaitReason};
-pub use settings::ControllerSettings;
+pub use settings::{ControllerSettings, Setting};
 
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
@@ -96,6 +96,8 @@ pub struct Controller {
     /// The latest observation.
     at_ns: u64,
     throughput_tps: f64,
+    /// By which share it may differ because so few transactions were counted.
+    noise: f64,
     profile: Profile,
     /// By which share throughputs usually differ from one measurement to the next.
     scatter: f64,
@@ -135,6 +137,7 @@ impl Controller {
             window: VecDeque::with_capacity(settings.window),
             at_ns: 0,
             throughput_tps: 0.0,
+            noise: 0.0,
             profile: Profile::default(),
             scatter: 0.0,
             mixed: false,
@@ -171,9 +174,11 @@ impl Controller {
     pub fn observe(&mut self, observation: &Observation) -> Verdict {
         let throughput = sane(observation.throughput_tps);
         let profile = Profile::of(observation);
+        self.noise = self.counting_noise(throughput, ns_between(self.at_ns, observation.at_ns));
         if let Some(trial) = self.trial.take() {
             let (at_ns, throughput_tps, profile) = (observation.at_ns, throughput, profile.clone());
-            self.failures.judge(&trial, &Situation { at_ns, throughput_tps, profile }, &self.settings);
+            let after = Situation { at_ns, throughput_tps, noise: self.noise, profile };
+            self.failures.judge(&trial, &after, &self.settings);
             let predicted_gain = trial.promise.map(|promise| promise.predicted.gain);
             let (before_tps, after_tps) = (trial.before.throughput_tps, throughput);
             self.learn(&trial, after_tps);
@@ -193,14 +198,12 @@ impl Controller {
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
         self.deviation = deviation(observation.samples, self.profile.available_count());
 
-        self.mixed = !std::mem::take(&mut self.began_anew)
-            && self
-                .window
-                .back()
-                .is_some_and(|before| (throughput - before).abs() > self.settings.threshold * before);
+        let threshold = self.settings.threshold.max(self.noise);
+        let differs = |before: &f64| (throughput - before).abs() > threshold * before;
+        self.mixed = !std::mem::take(&mut self.began_anew) && self.window.back().is_some_and(differs);
         let mean = self.mean();
         let full = self.window.len() == self.settings.window;
-        let changed = mean.filter(|mean| (throughput - mean).abs() > self.settings.threshold * mean);
+        let changed = mean.filter(differs);
         if full {
             self.window.pop_front();
         }
@@ -246,7 +249,9 @@ impl Controller {
         let (from_tps, to_tps) = (self.mean()?, sane(seen.throughput_tps));
         let stands_out = self.settings.imbalance + noise;
         let busiest = profile.busiest().filter(|(_, over)| *over > stands_out);
-        let trigger = if (to_tps - from_tps).abs() > GLANCE_THRESHOLDS * self.settings.threshold * from_tps {
+        let counted = self.counting_noise(to_tps, self.settings.interval.as_nanos());
+        let threshold = (GLANCE_THRESHOLDS * self.settings.threshold).max(counted);
+        let trigger = if (to_tps - from_tps).abs() > threshold * from_tps {
             Trigger::ThroughputChanged { from_tps, to_tps }
         } else {
             let (worker, over_mean) = busiest.filter(|_| !profile.is_like(&self.profile, &self.settings))?;
@@ -255,6 +260,13 @@ impl Controller {
         self.interval = self.settings.interval;
         self.began_anew = true;
         Some(WaitReason::BeganAnew { trigger })
+    }
+
+    /// By which share a throughput may differ because so few transactions were counted in that time: of `n` that come by
+    /// themselves, the standard deviation is the root of `n`.
+    fn counting_noise(&self, throughput_tps: f64, ns: u128) -> f64 {
+        let counted = throughput_tps * ns as f64 * 1e-9;
+        if counted > 0.0 { self.settings.confidence / counted.sqrt() } else { 0.0 }
     }
 
     fn mean(&self) -> Option<f64> {
@@ -345,7 +357,7 @@ impl Controller {
 
     fn situation(&self) -> Situation {
         let (at_ns, throughput_tps) = (self.at_ns, self.throughput_tps);
-        Situation { at_ns, throughput_tps, profile: self.profile.clone() }
+        Situation { at_ns, throughput_tps, noise: self.noise, profile: self.profile.clone() }
     }
 
     /// Another machine: what was learnt is of no use.

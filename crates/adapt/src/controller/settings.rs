@@ -53,6 +53,118 @@ impl Default for ControllerSettings {
     }
 }
 
+/// One of the settings by its name, for command lines and for tables of what each is worth.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// The name of the field.
+    pub name: &'static str,
+    /// The unit of its value.
+    pub unit: &'static str,
+    get: fn(&ControllerSettings) -> f64,
+    set: fn(&mut ControllerSettings, f64),
+}
+
+impl Setting {
+    /// Every setting that is a number.
+    pub const ALL: [Setting; 17] = [
+        setting("interval", "s", |s| s.interval.as_secs_f64(), |s, v| s.interval = seconds(v)),
+        setting("interval_max", "s", |s| s.interval_max.as_secs_f64(), |s, v| s.interval_max = seconds(v)),
+        setting("threshold", "share", |s| s.threshold, |s, v| s.threshold = v),
+        setting("window", "measurements", |s| s.window as f64, |s, v| s.window = v.round() as usize),
+        setting("imbalance", "share", |s| s.imbalance, |s, v| s.imbalance = v),
+        setting("gain_min", "share", |s| s.gain_min, |s, v| s.gain_min = v),
+        setting("gain_sure", "share", |s| s.gain_sure, |s, v| s.gain_sure = v),
+        setting(
+            "confirmations",
+            "evaluations",
+            |s| f64::from(s.confirmations),
+            |s, v| s.confirmations = v.round() as u32,
+        ),
+        setting("confidence", "standard deviations", |s| s.confidence, |s, v| s.confidence = v),
+        setting(
+            "effort",
+            "evaluations",
+            |s| f64::from(s.planning.effort),
+            |s, v| s.planning.effort = v.round() as u32,
+        ),
+        setting("balance", "weight", |s| s.planning.weights.balance, |s, v| s.planning.weights.balance = v),
+        setting("busiest", "weight", |s| s.planning.weights.busiest, |s, v| s.planning.weights.busiest = v),
+        setting(
+            "synchronization",
+            "weight",
+            |s| s.planning.weights.synchronization,
+            |s, v| s.planning.weights.synchronization = v,
+        ),
+        setting(
+            "partitions",
+            "weight",
+            |s| s.planning.weights.partitions,
+            |s, v| s.planning.weights.partitions = v,
+        ),
+        setting(
+            "cycles_per_byte",
+            "cycles",
+            |s| s.planning.weights.cycles_per_byte,
+            |s, v| s.planning.weights.cycles_per_byte = v,
+        ),
+        setting(
+            "message_bytes",
+            "bytes",
+            |s| s.planning.weights.message_bytes,
+            |s, v| s.planning.weights.message_bytes = v,
+        ),
+        setting(
+            "exchange_cycles",
+            "cycles",
+            |s| s.planning.weights.exchange_cycles,
+            |s, v| s.planning.weights.exchange_cycles = v,
+        ),
+    ];
+
+    /// The setting of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Setting> {
+        Setting::ALL.into_iter().find(|setting| setting.name == name)
+    }
+
+    /// Its value, in its unit.
+    #[must_use]
+    pub fn of(&self, settings: &ControllerSettings) -> f64 {
+        (self.get)(settings)
+    }
+
+    /// Gives it a value; a number of things is rounded. Whether a controller can work with it says
+    /// [`ControllerSettings::check`].
+    ///
+    /// # Errors
+    /// [`AdaptError::Setting`] for a value that is no number from 0 to a billion.
+    pub fn give(&self, settings: &mut ControllerSettings, value: f64) -> Result<(), AdaptError> {
+        if !(0.0..=VALUE_MAX).contains(&value) {
+            let cure = "give it a number from 0 to 1000000000";
+            return Err(AdaptError::Setting { name: self.name, value: value.to_string(), cure });
+        }
+        (self.set)(settings, value);
+        Ok(())
+    }
+}
+
+/// The greatest value of any setting.
+const VALUE_MAX: f64 = 1e9;
+
+const fn setting(
+    name: &'static str,
+    unit: &'static str,
+    get: fn(&ControllerSettings) -> f64,
+    set: fn(&mut ControllerSettings, f64),
+) -> Setting {
+    Setting { name, unit, get, set }
+}
+
+/// A time; `seconds` is checked to be one.
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
 /// The longest window, so that memory stays bounded.
 const WINDOW_MAX: usize = 1_000;
 
@@ -88,5 +200,39 @@ impl ControllerSettings {
             return wrong("confidence", self.confidence.to_string(), "give it 0 or more, such as 3");
         }
         self.planning.weights.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setting_is_given_and_read_under_its_name() {
+        let default = ControllerSettings::default();
+        let as_json = |settings: &ControllerSettings| {
+            serde_json::to_string(settings).expect("settings have a JSON form")
+        };
+        for setting in Setting::ALL {
+            let mut settings = default;
+            let value = 2.0 * setting.of(&default);
+            setting.give(&mut settings, value).expect("twice the default");
+            assert_eq!(setting.of(&settings), value, "{}", setting.name);
+            assert!(as_json(&settings).contains(&format!("\"{}\":", setting.name)), "{}", setting.name);
+            // Nothing else has changed.
+            setting.give(&mut settings, setting.of(&default)).expect("the default");
+            assert_eq!(settings, default, "{}", setting.name);
+            assert_eq!(Setting::named(setting.name).map(|found| found.unit), Some(setting.unit));
+        }
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused_by_name() {
+        let mut settings = ControllerSettings::default();
+        for value in [-1.0, f64::NAN, f64::INFINITY] {
+            let error = Setting::ALL[0].give(&mut settings, value).expect_err("refused");
+            assert!(error.to_string().contains("interval"), "{error}");
+        }
+        assert_eq!(settings, ControllerSettings::default());
     }
 }

@@ -3,6 +3,8 @@
 //! Owns: which sub-partition goes where for the sake of balance. Never: makes the objective worse.
 
 use super::state::{GAIN_MIN, State};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 
 /// Number of the most loaded workers on which a sub-partition is looked for.
 const DONORS: usize = 3;
@@ -24,30 +26,90 @@ pub(crate) fn improve(state: &mut State<'_>, effort: u64) {
 
 fn pass(state: &mut State<'_>, end: u64) -> bool {
     let mut slices_of = slices_by_owner(state);
-    let mut given_up = vec![false; state.load.len()];
+    let mut by_load = ByLoad::of(state);
     let mut changed = false;
     while state.effort < end {
-        // The worker with the least load among those that a sub-partition may still help.
-        let mut receiver: Option<u32> = None;
-        for rank in &state.problem.available {
-            let load = state.load[*rank as usize];
-            let least = receiver.map_or(state.problem.load_mean, |least| state.load[least as usize]);
-            if !given_up[*rank as usize] && load < least {
-                receiver = Some(*rank);
-            }
-        }
-        let Some(receiver) = receiver else { break };
-        match best_gift(state, &mut slices_of, receiver) {
+        let Some(receiver) = by_load.least_loaded(state.problem.load_mean) else { break };
+        match best_gift(state, &mut slices_of, &by_load, receiver) {
             Some(slice) => {
+                let donor = state.owner[slice];
+                let before = [donor, receiver].map(|rank| (rank, state.load[rank as usize]));
                 let _ = state.try_move(slice..slice + 1, receiver);
                 state.commit();
                 slices_of[receiver as usize].push(slice as u32);
+                for (rank, load) in before {
+                    by_load.follow(rank, load, state.load[rank as usize]);
+                }
                 changed = true;
             }
-            None => given_up[receiver as usize] = true,
+            None => by_load.give_up(receiver, state.load[receiver as usize]),
         }
     }
     changed
+}
+
+/// A load in the order of numbers.
+#[derive(Debug, Clone, Copy)]
+struct Load(f64);
+
+impl Ord for Load {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Load {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Load {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Load {}
+
+/// The available workers in the order of their loads, kept while sub-partitions are given away: with a thousand workers, to look
+/// through all of them for each gift takes longer than to evaluate it.
+struct ByLoad {
+    /// Of equally loaded ones the first comes last, since donors are taken from the end.
+    all: BTreeSet<(Load, Reverse<u32>)>,
+    /// Those that a sub-partition may still help.
+    receivers: BTreeSet<(Load, u32)>,
+}
+
+impl ByLoad {
+    fn of(state: &State<'_>) -> Self {
+        let loaded = |rank: &u32| (Load(state.load[*rank as usize]), *rank);
+        let receivers: BTreeSet<_> = state.problem.available.iter().map(loaded).collect();
+        Self { all: receivers.iter().map(|(load, rank)| (*load, Reverse(*rank))).collect(), receivers }
+    }
+
+    /// The worker with the least load that may still be helped, if that is below the mean.
+    fn least_loaded(&self, mean: f64) -> Option<u32> {
+        self.receivers.first().filter(|(load, _)| load.0 < mean).map(|(_, rank)| *rank)
+    }
+
+    /// The most loaded workers above the mean, the most loaded first.
+    fn donors(&self, mean: f64) -> impl Iterator<Item = u32> + '_ {
+        let most = self.all.iter().rev().take(DONORS);
+        most.take_while(move |(load, _)| load.0 > mean).map(|(_, Reverse(rank))| *rank)
+    }
+
+    fn follow(&mut self, rank: u32, before: f64, after: f64) {
+        self.all.remove(&(Load(before), Reverse(rank)));
+        self.all.insert((Load(after), Reverse(rank)));
+        if self.receivers.remove(&(Load(before), rank)) {
+            self.receivers.insert((Load(after), rank));
+        }
+    }
+
+    fn give_up(&mut self, rank: u32, load: f64) {
+        self.receivers.remove(&(Load(load), rank));
+    }
 }
 
 fn slices_by_owner(state: &State<'_>) -> Vec<Vec<u32>> {
@@ -59,14 +121,14 @@ fn slices_by_owner(state: &State<'_>) -> Vec<Vec<u32>> {
 }
 
 /// The sub-partition at an end of a partition of one of the most loaded workers that lowers the objective most, and RU.
-fn best_gift(state: &mut State<'_>, slices_of: &mut [Vec<u32>], receiver: u32) -> Option<usize> {
-    let mean = state.problem.load_mean;
-    let mut donors: Vec<u32> =
-        state.problem.available.iter().copied().filter(|rank| state.load[*rank as usize] > mean).collect();
-    donors.sort_by(|a, b| state.load[*b as usize].total_cmp(&state.load[*a as usize]).then(a.cmp(b)));
-    donors.truncate(DONORS);
+fn best_gift(
+    state: &mut State<'_>,
+    slices_of: &mut [Vec<u32>],
+    by_load: &ByLoad,
+    receiver: u32,
+) -> Option<usize> {
     let mut best: Option<(f64, usize)> = None;
-    for donor in donors {
+    for donor in by_load.donors(state.problem.load_mean) {
         // What has moved on is still listed.
         slices_of[donor as usize].retain(|slice| state.owner[*slice as usize] == donor);
         state.effort += slices_of[donor as usize].len() as u64 / 4;

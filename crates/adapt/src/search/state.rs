@@ -22,6 +22,12 @@ pub(crate) struct Problem<'a> {
     /// Synchronization points of slice `i` are `incident[incident_start[i]..incident_start[i + 1]]`.
     incident_start: Vec<u32>,
     incident: Vec<u32>,
+    /// Slices of synchronization point `i` are `partners[partners_start[i]..partners_start[i + 1]]`: one vector for all, as walking
+    /// through them is most of what a search does.
+    partners_start: Vec<u32>,
+    partners: Vec<u32>,
+    /// Table of each slice.
+    table: Vec<u32>,
     pub(crate) available: Vec<u32>,
     pub(crate) load_mean: f64,
 }
@@ -45,6 +51,16 @@ impl<'a> Problem<'a> {
             }
         }
         let sync = workload.sync_points().iter().map(|point| weights.sync_cycles(point));
+        let mut partners_start = vec![0];
+        let mut partners = Vec::with_capacity(incident.len());
+        for point in workload.sync_points() {
+            partners.extend_from_slice(&point.partners);
+            partners_start.push(partners.len() as u32);
+        }
+        let mut table = vec![0; slices];
+        for at in 0..workload.table_count() as u32 {
+            table[workload.range(TableIndex(at))].fill(at);
+        }
         let available = platform.available_ranks();
         let load_mean = workload.work_cycles() / available.len() as f64;
         Self {
@@ -54,6 +70,9 @@ impl<'a> Problem<'a> {
             per_unit: weights.per_unit(workload, platform),
             incident_start,
             incident,
+            partners_start,
+            partners,
+            table,
             available,
             load_mean,
         }
@@ -68,7 +87,8 @@ impl<'a> Problem<'a> {
     }
 
     pub(crate) fn partners(&self, point: u32) -> &[u32] {
-        &self.workload.sync_points()[point as usize].partners
+        let point = point as usize;
+        &self.partners[self.partners_start[point] as usize..self.partners_start[point + 1] as usize]
     }
 
     /// The cost of a synchronization point of two workers at distance 1, in cycles.
@@ -78,9 +98,7 @@ impl<'a> Problem<'a> {
 
     /// The slices of the table that `slice` is in.
     pub(crate) fn table_of(&self, slice: usize) -> Range<usize> {
-        let starts = self.workload.starts();
-        let table = starts.partition_point(|start| *start <= slice) - 1;
-        starts[table]..starts[table + 1]
+        self.workload.range(TableIndex(self.table[slice]))
     }
 
     pub(crate) fn tables(&self) -> impl Iterator<Item = Range<usize>> + '_ {
@@ -181,10 +199,20 @@ impl<'a> State<'a> {
     }
 
     fn cycles_of(&mut self, point: u32) -> f64 {
+        let (owner, problem) = (&self.owner, self.problem);
+        let cost = problem.sync[point as usize];
+        let partners = problem.partners(point);
+        // Most points are of two slices, and most of those that are not are on one worker by now.
+        if let [a, b] = partners {
+            return cost.of(problem.platform.span_of_two(owner[*a as usize], owner[*b as usize]));
+        }
+        let first = owner[partners[0] as usize];
+        if partners.iter().all(|slice| owner[*slice as usize] == first) {
+            return 0.0;
+        }
         self.ranks.clear();
-        let owner = &self.owner;
-        self.ranks.extend(self.problem.partners(point).iter().map(|slice| owner[*slice as usize]));
-        self.problem.sync[point as usize].of(self.problem.platform.span_of_ranks(&mut self.ranks))
+        self.ranks.extend(partners.iter().map(|slice| owner[*slice as usize]));
+        cost.of(problem.platform.span_of_ranks(&mut self.ranks))
     }
 
     /// Cost that a synchronization point adds to the objective.

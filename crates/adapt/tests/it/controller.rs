@@ -80,6 +80,22 @@ fn the_interval_is_the_papers() {
 }
 
 #[test]
+fn a_throughput_of_few_transactions_is_another_only_beyond_what_counting_explains() {
+    let verdict = |from_tps: f64, to_tps: f64| {
+        let mut controller = controller();
+        for at_s in 1..=6 {
+            let _ = controller.observe(&observation(at_s, from_tps, [5.0, 5.0]));
+        }
+        controller.observe(&observation(7, to_tps, [5.0, 5.0]))
+    };
+    let changed = |verdict| matches!(verdict, Verdict::Evaluate(Trigger::ThroughputChanged { .. }));
+    // Of 100 transactions that come by themselves, one second in three has 10% more or less.
+    assert!(!changed(verdict(100.0, 80.0)));
+    assert!(changed(verdict(100.0, 150.0)));
+    assert!(changed(verdict(10_000.0, 8_000.0)));
+}
+
+#[test]
 fn nothing_is_evaluated_while_nothing_runs() {
     let mut controller = controller();
     let mut at_s = 0;

@@ -130,6 +130,9 @@ pub(crate) struct AdaptationArgs {
     /// Record one event in so many, on average [default: 64].
     #[arg(long, value_name = "N", help_heading = "Adaptation")]
     pub(crate) sample_every: Option<u32>,
+    /// Another setting of the controller, such as imbalance=0.3; a wrong name lists them all, with their units.
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Adaptation")]
+    pub(crate) set: Vec<String>,
 }
 
 impl AdaptationArgs {
@@ -140,6 +143,7 @@ impl AdaptationArgs {
             (self.threshold.is_some(), "--threshold"),
             (self.sub_partitions.is_some(), "--sub-partitions"),
             (self.sample_every.is_some(), "--sample-every"),
+            (!self.set.is_empty(), "--set"),
         ];
         given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
     }

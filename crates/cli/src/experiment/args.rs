@@ -44,6 +44,9 @@ pub(crate) struct WorldArgs {
     /// Also print every decision of the controller.
     #[arg(long)]
     pub(crate) decisions: bool,
+    /// Instead of the scenarios one by one, print what comes of all of them when each setting of the controller is halved and doubled.
+    #[arg(long, conflicts_with = "decisions")]
+    pub(crate) sensitivity: bool,
     /// Seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

@@ -10,10 +10,16 @@ use atrapos_simulator::{Comparison, MachineKind, Scenario, compare, scenarios};
 use serde_json::{Value, json};
 
 use super::args::WorldArgs;
+use super::sensitivity;
 use crate::error::CliError;
 use crate::json::COMMIT;
 use crate::output::JsonFile;
 use crate::{config, interrupt, output};
+
+/// Share of the best fixed scheme that every phase should reach, once settled.
+pub(super) const NEAR_BEST: f64 = 0.90;
+/// Share of the static side below which no phase should be.
+pub(super) const NOT_BELOW_STATIC: f64 = 0.95;
 
 /// Runs `atrapos experiment adapt-world`.
 pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
@@ -22,6 +28,13 @@ pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
     let settings = settings(args)?;
     let json = args.json.as_deref().map(JsonFile::prepare).transpose()?;
     interrupt::install();
+    if args.sensitivity {
+        let table = sensitivity::table(&wanted, &machines, args.seed, &settings)?;
+        if let Some(file) = json {
+            file.write(&as_json(args, &settings, "sensitivity", &table))?;
+        }
+        return Ok(());
+    }
     let mut all = Vec::new();
     for scenario in &wanted {
         for kind in machines.iter().copied().filter(|kind| scenario.is_for(*kind)) {
@@ -45,7 +58,7 @@ pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
     }
     output::print(&summary(&all))?;
     if let Some(file) = json {
-        file.write(&as_json(args, &settings, &all))?;
+        file.write(&as_json(args, &settings, "scenarios", &scenarios_as_json(&all)))?;
     }
     Ok(())
 }
@@ -144,8 +157,8 @@ fn summary(all: &[Comparison]) -> String {
     let mut text = String::new();
     let phases = || all.iter().flat_map(|comparison| &comparison.phases);
     let count = phases().count();
-    let near = phases().filter(|phase| phase.settled_over_best >= 0.90).count();
-    let safe = phases().filter(|phase| phase.over_static >= 0.95).count();
+    let near = phases().filter(|phase| phase.settled_over_best >= NEAR_BEST).count();
+    let safe = phases().filter(|phase| phase.over_static >= NOT_BELOW_STATIC).count();
     let _ = writeln!(
         text,
         "\n{near} of {count} phases reach 0.90 of the best fixed scheme after three seconds; {safe} are never below 0.95 of static as a whole."
@@ -167,9 +180,8 @@ fn summary(all: &[Comparison]) -> String {
     text
 }
 
-fn as_json(args: &WorldArgs, settings: &ControllerSettings, all: &[Comparison]) -> Value {
-    let scenarios: Vec<Value> = all
-        .iter()
+fn scenarios_as_json(all: &[Comparison]) -> Value {
+    all.iter()
         .map(|comparison| {
             let promises = comparison.promises.iter().map(|promise| {
                 json!({
@@ -182,11 +194,14 @@ fn as_json(args: &WorldArgs, settings: &ControllerSettings, all: &[Comparison]) 
             value["gains"] = promises.collect();
             value
         })
-        .collect();
+        .collect()
+}
+
+fn as_json(args: &WorldArgs, settings: &ControllerSettings, name: &str, results: &Value) -> Value {
     json!({
         "experiment": "adapt-world",
         "commit": COMMIT,
         "config": { "seed": args.seed, "controller": settings },
-        "scenarios": scenarios,
+        name: results,
     })
 }

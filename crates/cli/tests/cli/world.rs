@@ -60,6 +60,45 @@ fn a_scenario_in_a_file_is_compared() {
 }
 
 #[test]
+fn each_setting_is_halved_and_doubled() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
+    let (scenario, json) = (path("tiny.toml"), path("result.json"));
+    write(&scenario, TINY);
+    let run_with = |set: &str| {
+        let arguments = ["experiment", "adapt-world", "--scenario", &scenario, "--machine", "two"];
+        let output = run(&[&arguments[..], &["--sensitivity", "--set", set, "--json", &json]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let text = std::fs::read_to_string(&json).expect("the file");
+        serde_json::from_str::<Value>(&text).expect("JSON")
+    };
+    let json = run_with("confirmations=4,imbalance=0.25");
+    let table = &json["sensitivity"];
+    assert_eq!(table["given"]["phases"], 1);
+    assert_eq!(table["given"]["changes"], 1, "{table}");
+    let rows = table["settings"].as_array().expect("a list");
+    let row = |name: &str| rows.iter().find(|row| row["setting"] == name).expect("the setting").clone();
+    assert_eq!(row("confirmations")["value"], 4.0);
+    assert_eq!(row("imbalance")["value"], 0.25);
+    for row in rows {
+        assert!(row["doubled"]["mean_over_best"].as_f64().is_some_and(|mean| mean > 0.5), "{row}");
+    }
+    // Where the controller cannot do anything, so says the table.
+    let table = &run_with("gain_sure=1000,gain_min=900")["sensitivity"];
+    assert_eq!(table["given"]["changes"], 0, "{table}");
+}
+
+#[test]
+fn what_is_no_setting_is_refused() {
+    let refused_with = |set: &str| refused(&["experiment", "adapt-world", "--set", set]);
+    assert!(refused_with("imbalence=0.3").contains("imbalance (share)"));
+    assert!(refused_with("imbalance").contains("--set imbalance=0.3"));
+    assert!(refused_with("interval=soon").contains("a number in s, not 'soon'"));
+    assert!(refused_with("interval=-1").contains("interval"));
+    assert!(refused_with("gain_min=0.5").contains("gain_sure"));
+}
+
+#[test]
 fn what_is_no_scenario_or_no_machine_is_refused() {
     let complaint = refused(&["experiment", "adapt-world", "--machine", "3x3"]);
     assert!(complaint.contains("'3x3'") && complaint.contains("12x8"), "{complaint}");
