@@ -219,7 +219,7 @@ impl<'w> Tx<'w> {
         }
         let shard = self.worker.shard();
         let (place, owner) = request.locate(&shard.tables.borrow());
-        if owner != self.worker.id() {
+        if !shard.tables.borrow().serves(place, owner, self.worker.id(), request.mode) {
             return AccessStart::Elsewhere(owner);
         }
         if self.state.home.borrow().is_untouched() && shard.lookups.pays(self.worker) {
@@ -246,10 +246,12 @@ impl<'w> Tx<'w> {
             return self.start_at(place, Some(position), request, maintains);
         }
         // The scheme has changed since the look-up was deferred, so the data is located again.
-        let (place, owner) = request.locate(&self.worker.shard().tables.borrow());
-        if owner != self.worker.id() {
+        let tables = self.worker.shard().tables.borrow();
+        let (place, owner) = request.locate(&tables);
+        if !tables.serves(place, owner, self.worker.id(), request.mode) {
             return AccessStart::Elsewhere(owner);
         }
+        drop(tables);
         self.start_at(place, Some(position), request, maintains)
     }
 

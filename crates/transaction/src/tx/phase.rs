@@ -22,7 +22,7 @@ use atrapos_partition::schema::{CatalogTag, TableId};
 use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::KeyBuf;
-use atrapos_storage::lock::{LockTarget, TxnId};
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, NotedTogether, execute_free, is_free};
@@ -59,6 +59,18 @@ impl PlannedPhase {
         group: &Range<usize>,
     ) -> Result<bool, Abort> {
         execute_free(worker, txn, branch, &mut self.actions, &self.order[group.clone()])
+    }
+
+    /// Returns the partitions of shared tables that actions of a group read.
+    pub(super) fn places_read(
+        &self,
+        tables: &Tables,
+        group: &Range<usize>,
+    ) -> SmallVec<[PartitionId; BATCH]> {
+        let requests = self.order[group.clone()].iter().map(|planned| &self.actions.requests()[planned.at]);
+        let is_shared = |request: &&Request| tables.catalog.tables[request.table.at()].is_shared;
+        let read = requests.filter(|request| request.mode == LockMode::Shared).filter(is_shared);
+        read.map(|request| request.locate(tables).0).collect()
     }
 
     /// Sorts actions in the order of their owners and keys; actions on one key keep theirs.
@@ -187,7 +199,8 @@ fn free_here(worker: &EngineWorker, txn: TxnId, tables: &Tables, request: &Reque
         return None;
     }
     let (place, owner) = tables.locate(request.table, key);
-    (owner == worker.id() && is_free(tables, txn, place, request)).then_some(place)
+    let is_here = tables.serves(place, owner, worker.id(), request.mode);
+    (is_here && is_free(tables, txn, place, request)).then_some(place)
 }
 
 impl Tx<'_> {
@@ -321,7 +334,7 @@ impl Tx<'_> {
                 return Err(self.refusal(request));
             }
             has_ranges |= matches!(request.target, LockTarget::Range { .. });
-            order.push(Planned { owner: request.locate(&tables).1, at });
+            order.push(Planned { owner: self.server_of(&tables, request), at });
         }
         order.sort_unstable();
         if has_ranges {
@@ -329,6 +342,13 @@ impl Tx<'_> {
             phase.sort(&all);
         }
         Ok(phase)
+    }
+
+    /// Returns the worker on which an access is made: the home, if it may make the access itself, or the owner.
+    fn server_of(&self, tables: &Tables, request: &Request) -> WorkerId {
+        let (place, owner) = request.locate(tables);
+        let own = self.worker.id();
+        if tables.serves(place, owner, own, request.mode) { own } else { owner }
     }
 
     /// Runs a planned phase if all its data is here and nothing of it has to wait. Returns false if not; nothing of it has run
@@ -390,8 +410,11 @@ impl Tx<'_> {
 
     /// Runs an action of a phase on the owner of its data, without its dependents.
     async fn perform(&self, action: Action<ErasedOperation>) -> Result<ErasedOperation, Abort> {
-        let (partition, owner) = action.request.locate(&self.worker.shard().tables.borrow());
-        if owner != self.worker.id() {
+        let tables = self.worker.shard().tables.borrow();
+        let (partition, owner) = action.request.locate(&tables);
+        let is_here = tables.serves(partition, owner, self.worker.id(), action.request.mode);
+        drop(tables);
+        if !is_here {
             return self.receive(self.send(owner, action)).await;
         }
         self.state.trace.in_phase();

@@ -1,8 +1,12 @@
 //! Crashes at pseudo-random places of a simulated run, with everything that was not synced lost, torn or kept.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use atrapos::{Route, WorkerId};
 
-use crate::durable::notes::{Notes, Witness, change, crash_once, files, judge, read_what_has_moved};
+use crate::durable::notes::{
+    Notes, Witness, change, crash_once, crash_once_lending, files, judge, read_what_has_moved,
+};
 use crate::support::{for_seeds, for_seeds_in_parallel};
 
 /// Runs that are cut off, each from a seed of its own, in one run of the tests.
@@ -15,6 +19,16 @@ fn what_was_acknowledged_or_read_survives_and_nothing_is_there_in_part() {
             panic!("{wrong}");
         }
     });
+}
+
+#[test]
+fn what_was_acknowledged_or_read_survives_when_workers_lend_each_other_the_table() {
+    let lent = AtomicU64::new(0);
+    for_seeds_in_parallel(300, |seed| match crash_once_lending(seed) {
+        Ok(observed) => drop(lent.fetch_add(observed.statistics.lent, Ordering::Relaxed)),
+        Err(wrong) => panic!("{wrong}"),
+    });
+    assert!(lent.into_inner() > 100, "partitions were lent before the crashes");
 }
 
 #[test]

@@ -322,14 +322,23 @@ pub(crate) fn crash_once(seed: u64) -> Result<Observed, String> {
     crash_once_sharing(seed, CentralState::default())
 }
 
+/// The same with a table, and its index, that workers lend each other.
+pub(crate) fn crash_once_lending(seed: u64) -> Result<Observed, String> {
+    crash_once_of(schema().shared("notes"), seed, CentralState::default())
+}
+
 /// The same with workers that share parts of the system state.
 pub(crate) fn crash_once_sharing(seed: u64, central_state: CentralState) -> Result<Observed, String> {
+    crash_once_of(schema(), seed, central_state)
+}
+
+fn crash_once_of(schema: Schema, seed: u64, central_state: CentralState) -> Result<Observed, String> {
     let mut random = Random::new(seed);
     let workers = 1 + random.below(3) as usize;
     let streams = 1 + random.below(workers as u64) as usize;
     let files = files();
     let durable: (_, Arc<dyn FileSystem>, _) = (streams, Arc::new(files.clone()), directory());
-    let mut simulation = Simulation::sharing(schema(), workers, seed, central_state, Some(durable))
+    let mut simulation = Simulation::sharing(schema, workers, seed, central_state, Some(durable))
         .map_err(|error| error.to_string())?;
     let witnesses = start_clients(&simulation, workers, 6, 40, seed);
     let steps = steps_before_the_crash(&mut random);
