@@ -78,6 +78,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "who borrows a tree is another thread")]
     fn borrowers_read_on_other_threads_and_outlive_the_lender() {
         let mut tree = filled(5_000);
         let borrowed: Vec<Tree> = (0..3).map(|_| tree.lend()).collect();

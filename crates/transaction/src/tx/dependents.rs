@@ -54,12 +54,9 @@ impl Tx<'_> {
                 dependents.remove(left)
             };
             let action = dependent.into_action(shard.tag);
-            let tables = shard.tables.borrow();
-            let (place, owner) = action.request.locate(&tables);
-            let is_here = tables.serves(place, owner, self.worker().id(), action.request.mode);
-            drop(tables);
+            let (place, server) = self.server_of(&shard.tables.borrow(), &action.request);
             let maintains = action.operation.maintains();
-            if is_here && !self.conflicts_here(place, &action.request, maintains) {
+            if server == self.worker().id() && !self.conflicts_here(place, &action.request, maintains) {
                 self.execute_outlined(place, action, None)?;
             } else {
                 let kept = DependentAction::from_action(action);

@@ -334,7 +334,7 @@ impl Tx<'_> {
                 return Err(self.refusal(request));
             }
             has_ranges |= matches!(request.target, LockTarget::Range { .. });
-            order.push(Planned { owner: self.server_of(&tables, request), at });
+            order.push(Planned { owner: self.server_of(&tables, request).1, at });
         }
         order.sort_unstable();
         if has_ranges {
@@ -342,13 +342,6 @@ impl Tx<'_> {
             phase.sort(&all);
         }
         Ok(phase)
-    }
-
-    /// Returns the worker on which an access is made: the home, if it may make the access itself, or the owner.
-    fn server_of(&self, tables: &Tables, request: &Request) -> WorkerId {
-        let (place, owner) = request.locate(tables);
-        let own = self.worker.id();
-        if tables.serves(place, owner, own, request.mode) { own } else { owner }
     }
 
     /// Runs a planned phase if all its data is here and nothing of it has to wait. Returns false if not; nothing of it has run
@@ -410,12 +403,9 @@ impl Tx<'_> {
 
     /// Runs an action of a phase on the owner of its data, without its dependents.
     async fn perform(&self, action: Action<ErasedOperation>) -> Result<ErasedOperation, Abort> {
-        let tables = self.worker.shard().tables.borrow();
-        let (partition, owner) = action.request.locate(&tables);
-        let is_here = tables.serves(partition, owner, self.worker.id(), action.request.mode);
-        drop(tables);
-        if !is_here {
-            return self.receive(self.send(owner, action)).await;
+        let (partition, server) = self.server_of(&self.worker.shard().tables.borrow(), &action.request);
+        if server != self.worker.id() {
+            return self.receive(self.send(server, action)).await;
         }
         self.state.trace.in_phase();
         if self.conflicts_here(partition, &action.request, action.operation.maintains()) {

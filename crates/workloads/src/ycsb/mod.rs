@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use atrapos::{
     Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, StoredProcedure as _,
-    TableRef,
+    Table as _, TableRef,
 };
 use atrapos_runtime::rng::Seed;
 

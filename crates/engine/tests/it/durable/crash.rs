@@ -6,6 +6,7 @@ use atrapos::{Route, WorkerId};
 
 use crate::durable::notes::{
     Notes, Witness, change, crash_once, crash_once_lending, files, judge, read_what_has_moved,
+    read_what_is_lent,
 };
 use crate::support::{for_seeds, for_seeds_in_parallel};
 
@@ -40,6 +41,11 @@ fn the_same_seed_gives_the_same_run_the_same_crash_and_the_same_rows() {
         assert_eq!(once.digest(), again.digest());
         assert_ne!(once.digest(), other.digest(), "another seed gives another run");
     });
+}
+
+#[test]
+fn what_is_not_durable_is_not_lent() {
+    for_seeds(20, |seed| assert_eq!(read_what_is_lent(seed), (false, true)));
 }
 
 #[test]

@@ -377,6 +377,31 @@ fn crash_once_of(schema: Schema, seed: u64, central_state: CentralState) -> Resu
     Ok(Observed { trace, statistics, calls, owners, known, rows })
 }
 
+/// A row of a shared table is written, and read on another worker several times before the write is durable. Returns whether one of the
+/// readers was told before the device was done, and whether all were after.
+pub(crate) fn read_what_is_lent(seed: u64) -> (bool, bool) {
+    let shared = schema().shared("notes");
+    let mut simulation =
+        Simulation::durable(shared, 2, 2, seed, Arc::new(files()), directory()).expect("the model takes it");
+    let notes = simulation.table::<Notes>().expect("it is in the schema");
+    let to = WorkerId(1 - simulation.scheme().family(notes.id()).owner(0).0);
+    let written = simulation.submit(&notes.at(&0), async move |tx| tx.insert(notes, 0, note(0, 1)).await);
+    simulation.run_workers_for(300);
+    assert!(written.take().is_none(), "nobody is told before it is durable");
+    let (mut early, mut reads) = (false, Vec::new());
+    for _ in 0..5 {
+        let look = async move |tx: &mut atrapos::Tx<'_>| Ok(tx.get(notes, 0).await?.is_some());
+        let read = simulation.submit(&Route::worker(to), look);
+        simulation.run_workers_for(600);
+        match read.take() {
+            Some(told) => early |= told == Ok(true),
+            None => reads.push(read),
+        }
+    }
+    assert!(simulation.run(1_000_000));
+    (early, reads.iter().all(|read| read.take() == Some(Ok(true))))
+}
+
 /// A row is written, its partition goes to another worker before the write is durable, and the row is read there. Returns
 /// whether the move came to its end, whether the reader was told before the device was done, and whether it was after.
 pub(crate) fn read_what_has_moved(seed: u64) -> (bool, bool, bool) {
