@@ -296,6 +296,14 @@ fn foot(out: &mut String, run: &RunResult) -> std::fmt::Result {
         count(statistics.locks_entered),
         count(statistics.lock_waits)
     )?;
+    if statistics.lent > 0 {
+        writeln!(
+            out,
+            "lending     {} times a partition of a shared table was lent, {} recalled",
+            count(statistics.lent),
+            count(statistics.recalled)
+        )?;
+    }
     if statistics.central_accesses > 0 {
         writeln!(
             out,

@@ -42,6 +42,7 @@ use atrapos_partition::schema::{Catalog, PublishedCatalog, TableId};
 use atrapos_placement::adaptation::Adaptive;
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::{Handle, WorkerId};
+use atrapos_transaction::lending::HeldOff;
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, result_of};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::waiting::{TakenToken, Token};
@@ -184,8 +185,8 @@ impl Statements<'_> {
         self.remove(&before, definitions, &trees, switch::Until::Unused)
     }
 
-    /// Excludes other statements, and loads and verifications, which need definitions unchanged.
-    fn begin_statement(&self) -> Result<MutexGuard<'_, ()>, DefineError> {
+    /// Excludes other statements, and loads and verifications, which need definitions unchanged. Nothing is lent meanwhile.
+    fn begin_statement(&self) -> Result<(Option<HeldOff<'_>>, MutexGuard<'_, ()>), DefineError> {
         refuse_on_worker()?;
         if self.is_instance {
             return Err(DefineError::InUse(
@@ -194,7 +195,8 @@ impl Statements<'_> {
                     .to_owned(),
             ));
         }
-        Ok(self.catalogs.keep())
+        let kept = self.catalogs.keep();
+        Ok((HeldOff::new(self.handle, &self.catalogs.working())?, kept))
     }
 
     /// Locks the scheme: it does not change while the guard is held.

@@ -20,12 +20,13 @@ use atrapos_partition::action::guarded;
 use atrapos_partition::partition::PartitionId;
 use atrapos_storage::lock::TxnId;
 use atrapos_storage::{Tree, TreeConfig};
+use atrapos_transaction::lending::HeldOff;
 use atrapos_transaction::shard::EngineWorker;
 
 use self::loader::{RawRow, everything};
 use self::parents::check_own_parents;
 use crate::checkpoint::Pace;
-use crate::database::Database;
+use crate::database::{Database, refuse_on_worker};
 
 pub(crate) use self::loader::FILL;
 pub use self::loader::Loader;
@@ -107,6 +108,8 @@ impl Database {
         let _definitions = self.catalogs.keep();
         // A checkpoint by another thread meanwhile could have half of the load.
         let _scheme = self.keep_scheme();
+        refuse_on_worker()?;
+        let _held_off = HeldOff::new(&self.handle, &self.catalogs.working())?;
         let mut state = self.durable().map(|durable| (durable, durable.lock_state()));
         let loaded = self.load_in_phases(progress, add_rows).and_then(|()| match &mut state {
             // Loaded rows leave no records in the WAL: the load is durable when a checkpoint with them is.

@@ -1,7 +1,7 @@
 //! The partitions that one worker owns, by table, and the catalog that describes them.
 //!
 //! A partition is a key range of one table or index: its tree, its lock table and the source of its row versions. It
-//! belongs to one worker; no other worker touches it.
+//! belongs to one worker; no other worker touches it, unless it is lent for reading (`lend`).
 //!
 //! A table is *closed* while a statement drops or changes it: its partitions are set apart, so that an access does not
 //! find them ([`Tables::open_mut`]), while transactions that have used them can still be undone and release their locks
@@ -9,6 +9,7 @@
 //! allows it ([`Closing`]).
 
 mod fill;
+mod lend;
 
 use std::sync::Arc;
 
@@ -45,6 +46,8 @@ pub struct Partition {
     version: u64,
     /// The statistics of the partitions of the family in this key range; kept with the first table of the family.
     pub monitor: Option<Box<PartitionMonitor>>,
+    /// Its part in lending.
+    lent: lend::Lent,
 }
 
 impl Partition {
@@ -56,7 +59,7 @@ impl Partition {
 
     /// Creates a partition whose newest write has this version.
     pub fn new(tree: Tree, version: u64) -> Partition {
-        Partition { tree, locks: LockTable::new(), version, monitor: None }
+        Partition { tree, locks: LockTable::new(), version, monitor: None, lent: lend::Lent::No }
     }
 
     /// Allocates the memory that [`split`](Partition::split) needs.
@@ -188,7 +191,8 @@ impl TableShard {
         let closed = self.closed.iter().flat_map(|closed| &closed.partitions);
         // One of the two lists is always empty.
         let slots = (0..).zip(&self.partitions).chain((0..).zip(closed));
-        slots.filter_map(|(number, slot)| slot.as_deref().map(|partition| (number, partition)))
+        let owned = slots.filter_map(|(number, slot)| slot.as_deref().map(|partition| (number, partition)));
+        owned.filter(|(_, partition)| !partition.is_borrowed())
     }
 
     #[inline(always)]
@@ -292,13 +296,13 @@ impl Tables {
         partition.locks.is_empty().then_some(PartitionId { table, partition: number })
     }
 
-    /// Returns true if this worker owns the partition `place`, its table is not closed, and nobody has or wants a lock there.
+    /// Returns true if this worker owns or has borrowed the partition `place`, its table is not closed, and nobody has or wants a lock there.
     #[inline]
     pub fn is_unlocked(&self, place: PartitionId) -> bool {
         self.owned_at(place).is_some_and(|partition| partition.locks.is_empty())
     }
 
-    /// Returns the partition `place`, if this worker owns it and its table is not closed.
+    /// Returns the partition `place`, if this worker owns or has borrowed it and its table is not closed.
     #[inline]
     pub fn owned_at(&self, place: PartitionId) -> Option<&Partition> {
         self.shards[place.table.at()].partitions.get(place.partition as usize)?.as_deref()
@@ -367,7 +371,8 @@ impl Tables {
         self.shards.iter().enumerate().flat_map(|(table, shard)| {
             shard.partitions.iter().enumerate().filter_map(move |(index, partition)| {
                 let place = PartitionId { table: TableId(table as u16), partition: index as u32 };
-                partition.as_deref().map(|partition| (place, partition))
+                let owned = partition.as_deref().filter(|partition| !partition.is_borrowed());
+                owned.map(|partition| (place, partition))
             })
         })
     }

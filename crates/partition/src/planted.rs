@@ -75,6 +75,10 @@ pub enum Bug {
     NewestNotInherited,
     /// Requests that wait for a lock of a partition are not woken when it moves to another worker.
     WaitersLeftBehind,
+    /// A borrower gives a partition back without the locks of its readers.
+    ReadersForgotten,
+    /// A partition is lent before all that has been committed in it is durable.
+    LentUndurable,
     /// Jobs of the engine wait in the inbox of the clients instead of the control lane.
     JobInInbox,
     /// A rollback to a savepoint leaves the redo of what it undoes in the transaction's record.

@@ -44,6 +44,7 @@ use atrapos_partition::routing::{FamilyScheme, InstanceId};
 use atrapos_partition::schema::{Catalog, TableId, TreeKind};
 use atrapos_runtime::{Lost, Reply, Ticks, WorkerId};
 use atrapos_storage::{DisplayKey, KeyBuf};
+use atrapos_transaction::lending::{allow_everywhere, has_shared, hold_off_everywhere};
 use atrapos_transaction::shard::EngineWorker;
 
 use self::moving::on_move;
@@ -68,6 +69,24 @@ const PAUSE_MAX: Duration = Duration::from_millis(2);
 /// # Errors
 /// A change that makes no sense, or the database is closing; the changes before have been made.
 pub async fn carry_out(
+    worker: &Rc<EngineWorker>,
+    changes: Vec<SchemeChange>,
+    published: &PublishedScheme,
+) -> Result<RepartitionReport, Abort> {
+    // What is lent cannot be cut or moved.
+    let lends = has_shared(&worker.shard().catalog());
+    if lends {
+        hold_off_everywhere(worker).await?;
+    }
+    let done = carry_out_all(worker, changes, published).await;
+    if lends {
+        allow_everywhere(worker);
+    }
+    done
+}
+
+/// Carries out changes while nothing is lent.
+async fn carry_out_all(
     worker: &Rc<EngineWorker>,
     changes: Vec<SchemeChange>,
     published: &PublishedScheme,

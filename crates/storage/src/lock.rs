@@ -62,6 +62,9 @@ impl TxnId {
     }
 }
 
+/// The holder of the mark of [`LockTable::gate`]: no transaction has this number.
+const GATE: TxnId = TxnId(u64::MAX);
+
 /// Identifies a queued request; returned to the caller when the request is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockTicket(pub u64);
@@ -245,6 +248,36 @@ impl LockTable {
         self.keys.is_empty() && self.ranges.is_empty() && self.range_waiters.is_empty()
     }
 
+    /// Marks the partition as one that is read elsewhere as well, so that an access which changes it has to wait until it is not.
+    /// The table is then not [empty](LockTable::is_empty): so the path of an access to any other partition does not look for the mark.
+    pub fn gate(&mut self) {
+        if !self.is_gated() {
+            // A range without any key, which conflicts with nothing.
+            let (lower, upper) = (KeyBuf::new(), Some(KeyBuf::new()));
+            self.ranges.push(RangeHolder { owner: GATE, mode: LockMode::Shared, lower, upper });
+        }
+    }
+
+    /// Removes the mark of [`gate`](LockTable::gate).
+    pub fn ungate(&mut self) {
+        self.ranges.retain(|held| held.owner != GATE);
+    }
+
+    /// Returns whether the partition is read elsewhere as well.
+    #[must_use]
+    pub fn is_gated(&self) -> bool {
+        self.ranges.iter().any(|held| held.owner == GATE)
+    }
+
+    /// Returns whether nobody waits, and everything that is held is shared.
+    #[must_use]
+    pub fn is_only_read(&self) -> bool {
+        let is_shared = |mode: LockMode| mode == LockMode::Shared;
+        self.waiting == 0
+            && self.ranges.iter().all(|held| is_shared(held.mode))
+            && self.keys.values().all(|lock| lock.holders.iter().all(|(_, mode)| is_shared(mode)))
+    }
+
     /// Enters a lock that cannot conflict: that of a transaction which did the access while no lock conflicted
     /// and nothing else ran since. Returns whether this is a new entry.
     ///
@@ -356,7 +389,8 @@ impl LockTable {
     /// Number of locks held, for statistics and tests.
     #[must_use]
     pub fn held_len(&self) -> usize {
-        self.ranges.len() + self.keys.values().map(|lock| lock.holders.iter().count()).sum::<usize>()
+        self.ranges.iter().filter(|held| held.owner != GATE).count()
+            + self.keys.values().map(|lock| lock.holders.iter().count()).sum::<usize>()
     }
 
     /// Number of requests that wait, for statistics and tests.

@@ -1,7 +1,8 @@
 //! The B+-tree of one partition.
 //!
 //! Owns the handle [`Tree`], its configuration, and point access; the modules below own one kind of operation each.
-//! A tree has a single owner: readers borrow it shared, writers exclusively, and nothing is latched (ATraPos §V-A).
+//! A tree has a single owner: readers borrow it shared, writers exclusively, and nothing is latched (ATraPos §V-A). It may be
+//! lent to other threads, and is not changed while it is (`lend`).
 //!
 //! Invariants, proved by [`Tree::check`]: all leaves are at the same depth and are linked in key order; every key below
 //! a child is at least the separator before it and less than the one behind it; an inner node knows the rows below each
@@ -13,6 +14,7 @@ mod bulk;
 mod bytes;
 mod check;
 mod insert;
+mod lend;
 mod long;
 mod order;
 mod pack;
@@ -180,9 +182,11 @@ pub struct Tree {
     /// The latest insert, behind which the next one is looked for first.
     latest: run::LatestInsert,
     scratch: Option<Box<Scratch>>,
+    /// Shared with the trees that have the same nodes while the tree is lent, or borrowed.
+    lent: Option<Arc<()>>,
 }
 
-// SAFETY: a tree exclusively owns its pages, wherever it is; chunks it shares with other trees are only kept alive.
+// SAFETY: a tree exclusively owns its pages, wherever it is, or nobody writes them (`lend`); chunks it shares with other trees are only kept alive.
 unsafe impl Send for Tree {}
 // SAFETY: a shared tree is only read; there is no interior mutability.
 unsafe impl Sync for Tree {}
@@ -254,6 +258,7 @@ impl Tree {
             has_had_long_rows: false,
             latest: run::LatestInsert::none(),
             scratch: None,
+            lent: None,
         }
     }
 
@@ -391,6 +396,7 @@ impl Tree {
     #[inline]
     #[must_use]
     pub fn found_mut(&mut self, position: Position) -> Option<RowMut<'_>> {
+        self.assert_unlent();
         let is_there = position.is_found() && position.stamp == self.stamp.get();
         is_there.then(|| RowMut {
             leaf: position.leaf,

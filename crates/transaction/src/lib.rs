@@ -17,6 +17,7 @@ pub mod deadlock;
 pub mod distributed;
 pub mod dynamic;
 pub mod jobs;
+pub mod lending;
 pub mod lock_waits;
 pub mod lookups;
 pub mod messages;

@@ -21,6 +21,10 @@
 //! | change of a scheme | the worker that carries out a plan | the owner of the partition | `on_split`, `on_merge`, `on_move` of `repartition` | one change at a time in the database |
 //! | partition | the owner before | the owner after | `on_partition` of `repartition` | comes before every action, end and wait that the sender passes on for it |
 //! | scheme | the worker that carries out a plan | all others | `on_scheme` of `repartition` | nothing: a scheme older than the known one is dropped |
+//! | lent partition | the owner of a partition of a shared table | a worker that reads it | `on_lent` of [`lending`](crate::lending) | comes before a recall of it |
+//! | recall | the owner | a borrower | `on_recall` of [`lending`](crate::lending) | nothing: what was given back already is not found |
+//! | partition given back | a borrower | the owner | `on_given_back` of [`lending`](crate::lending) | comes before the answer to the recall, and before every end that the borrower sends for the transactions whose locks it has |
+//! | hold off, allow | whoever changes more than rows | all workers | `hold_off` and `allow` of [`lending`](crate::lending) | nothing: they are counted |
 //! | fence | the worker that carries out a plan | all workers | answered at once | comes after every scheme that the sender sent |
 //!
 //! Jobs of the engine itself ([`crate::jobs`]) and clients' procedures come from threads that are not workers, by

@@ -22,10 +22,11 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId
 use rustc_hash::FxBuildHasher;
 
 use crate::age::{Age, AgeClock};
-use crate::branch::{Access, Branch};
+use crate::branch::{Access, Branch, MovedBranch};
 use crate::central::StateView;
 use crate::deadlock::{self, home_of};
 use crate::distributed::{self, Peers};
+use crate::lending::Lending;
 use crate::lock_waits::{LockWaitState, LockWaits};
 use crate::lookups::Lookups;
 use crate::messages::send_end;
@@ -75,6 +76,8 @@ pub struct Shard {
     pub scheme_changes: Cell<u64>,
     /// The probes that this worker has seen.
     pub probes: RefCell<deadlock::Probes>,
+    /// The state of lending.
+    pub(crate) lending: Lending,
     /// The source of memory for new trees.
     pub memory: Arc<dyn Memory>,
     /// The newest hidden key that this worker has given to a row, by table; no entry for tables to which it has not
@@ -143,6 +146,7 @@ impl Shard {
             lookups: Lookups::default(),
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),
+            lending: Lending::default(),
             memory,
             appended: RefCell::default(),
             loading: RefCell::default(),
@@ -269,6 +273,20 @@ impl Shard {
         }
         for (owner, branch) in self.participants.borrow().iter() {
             each(*owner, &BranchRef::Participant(Rc::clone(branch)));
+        }
+    }
+
+    /// Takes in a part of a branch that comes here with a partition, or with locks in one, and enters its locks.
+    pub fn take_in(&self, worker: &EngineWorker, carried: MovedBranch) {
+        let owner = carried.owner;
+        let branch = self.branch_of(worker, owner);
+        let first = branch.borrow().accesses.len();
+        let mut tables = self.tables.borrow_mut();
+        branch.borrow_mut().take_in(carried);
+        branch.borrow_mut().undo.undo_rolled_back(&mut tables);
+        let branch = branch.borrow();
+        for access in &branch.accesses[first..] {
+            access.enter(owner, &mut tables);
         }
     }
 

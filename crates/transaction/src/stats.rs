@@ -31,6 +31,10 @@ pub struct EngineStats {
     pub(crate) ends_passed_on: Counter,
     /// Direct transactions that gave up, and began again with a footprint.
     pub(crate) given_up: Counter,
+    /// Partitions lent to other workers.
+    pub(crate) lent: Counter,
+    /// Recalls of lent partitions.
+    pub(crate) recalled: Counter,
     /// Accesses to shared system state at the beginnings and ends of transactions.
     pub(crate) central_accesses: Counter,
 }
@@ -60,6 +64,12 @@ pub struct Statistics {
     pub passed_on: u64,
     /// Direct transactions that gave up for a lock or data of another worker, and began again: each counts among the others once.
     pub given_up: u64,
+    /// Times that a partition of a [shared](crate::lending) table was lent to another worker.
+    #[serde(default)]
+    pub lent: u64,
+    /// Times that a lent partition was recalled for a write, or for another change of it.
+    #[serde(default)]
+    pub recalled: u64,
     /// Accesses to lists of transactions, number sources and state locks that workers share: none by default, five for each
     /// transaction if all are [central](crate::central).
     pub central_accesses: u64,
@@ -80,6 +90,8 @@ impl EngineStats {
             forwarded: self.forwarded.get(),
             passed_on: self.passed_on.get(),
             given_up: self.given_up.get(),
+            lent: self.lent.get(),
+            recalled: self.recalled.get(),
             central_accesses: self.central_accesses.get(),
         }
     }
@@ -112,6 +124,8 @@ impl Statistics {
             forwarded: with(self.forwarded, other.forwarded),
             passed_on: with(self.passed_on, other.passed_on),
             given_up: with(self.given_up, other.given_up),
+            lent: with(self.lent, other.lent),
+            recalled: with(self.recalled, other.recalled),
             central_accesses: with(self.central_accesses, other.central_accesses),
         }
     }

@@ -8,7 +8,7 @@ use atrapos::{CentralState, Database, Schema, Scope, TableId, VerifyError, Worke
 
 use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
 use crate::isolation::by_hand::numbers;
-use crate::isolation::{ages, anomalies, bank, hermitage, lists, queues, waiting};
+use crate::isolation::{ages, anomalies, bank, hermitage, lists, queues, shared, waiting};
 use crate::support::{Engine, Random, open, show, two_tables};
 use crate::{central, columns, crud, indexes};
 
@@ -62,6 +62,11 @@ fn a_scan_that_is_not_locked_is_caught() {
     caught(Bug::ScanNotLocked, lists::lists, lists::serializable);
     caught(Bug::ScanNotLocked, anomalies::items, anomalies::phantoms);
     caught(Bug::ScanNotLocked, users, anomalies::index_phantoms);
+}
+
+#[test]
+fn a_borrower_that_forgets_the_locks_of_its_readers_is_caught() {
+    caught(Bug::ReadersForgotten, shared::shared_lists, lists::serializable);
 }
 
 #[test]

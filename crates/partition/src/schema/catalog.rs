@@ -56,9 +56,10 @@ impl Catalog {
     /// Creates the catalog of an existing database that is opened with a declared schema. The caller checks the
     /// differences between the two.
     pub fn of_stored(schema: Schema, stored: &Definitions) -> Result<Catalog, SchemaError> {
-        let splits = schema.splits.clone();
-        let Declared { definitions, codes, references } = schema.into_declared()?.renumbered(stored);
+        let (splits, shared) = (schema.splits.clone(), schema.shared.clone());
+        let Declared { definitions, mut codes, references } = schema.into_declared()?.renumbered(stored);
         definitions.check().map_err(|error| SchemaError(error.to_string()))?;
+        mark_shared(&shared, &definitions, &mut codes)?;
         let mut catalog =
             Catalog::assemble(CatalogTag::new(), definitions, codes, references, &BTreeMap::new());
         for (family, splits) in splits {
@@ -131,6 +132,7 @@ impl Catalog {
             catalog.tables.push(TableMeta {
                 name: interned(tree.name()),
                 kind,
+                is_shared: code.is_shared,
                 phase: phases.get(&TableId(number)).copied().unwrap_or_default(),
                 family,
                 expected_row_bytes: expected,
@@ -170,6 +172,7 @@ impl Catalog {
             else {
                 continue;
             };
+            self.tables[at].is_shared = self.tables[of.at()].is_shared;
             let code = &self.tables[at].code;
             if let Some(extract) = extract_of_columns(index, table) {
                 code.extract.learn(|| extract);
@@ -310,6 +313,20 @@ pub fn unknown_table(id: TableId) -> Abort {
             id.0
         ),
     )
+}
+
+/// Marks the tables that are declared as shared.
+fn mark_shared(shared: &[&str], definitions: &Definitions, codes: &mut [Code]) -> Result<(), SchemaError> {
+    for name in shared {
+        let is_it = |tree: &TreeDef| matches!(tree, TreeDef::Table(table) if table.name == *name);
+        let Some(at) = definitions.trees.iter().position(is_it) else {
+            return Err(SchemaError(format!(
+                "'{name}' is declared as shared, but the schema has no such table; name one of its tables (indexes follow theirs)"
+            )));
+        };
+        codes[at].is_shared = true;
+    }
+    Ok(())
 }
 
 /// Interns a name for the life of the process; each is kept once.

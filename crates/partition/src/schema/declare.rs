@@ -89,6 +89,7 @@ pub struct Schema {
     pub(super) indexes: Vec<IndexDecl>,
     pub(super) foreign_keys: Vec<ForeignKeyDecl>,
     pub(super) splits: Vec<(&'static str, Splits)>,
+    pub(super) shared: Vec<&'static str>,
 }
 
 impl std::fmt::Debug for Schema {
@@ -198,6 +199,16 @@ impl Schema {
             enforced,
             lookup: ChildLookup::ByIndex(ByParent::NAME),
         });
+        self
+    }
+
+    /// Declares that a table, with its indexes, is *shared*: read by transactions of all workers and rarely written. A worker that reads
+    /// a partition of it some times reads the rows in place from then on, without messages, until a write recalls them; then they are
+    /// read by messages again, until reads prevail. Nothing else changes: not isolation, nor durability, nor the placement.
+    /// It is not stored in the database, so each opening declares it, or not.
+    #[must_use]
+    pub fn shared(mut self, table: &'static str) -> Schema {
+        self.shared.push(table);
         self
     }
 
@@ -377,6 +388,7 @@ impl Declared {
             extract: Extractor::known(index.extract),
             key_bytes: Arc::new(key_bytes(index.name, index.key_from, index.row_columns)?),
             expected_row_bytes: ENTRY_BYTES,
+            is_shared: false,
         });
         self.definitions.trees.push(TreeDef::Index(IndexDef { of, ..index.definition }));
         Ok(())

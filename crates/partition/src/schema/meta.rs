@@ -56,6 +56,8 @@ pub(super) struct Code {
     pub(super) key_bytes: Arc<OnceLock<KeyBytes>>,
     /// The expected size of a row in bytes; zero to derive it from the definition.
     pub(super) expected_row_bytes: usize,
+    /// True if the table is declared as shared; an index follows its table.
+    pub(super) is_shared: bool,
 }
 
 /// The positions of columns in the bytes of a row.
@@ -173,6 +175,8 @@ pub struct TableMeta {
     pub name: &'static str,
     /// The properties that only code can declare.
     pub(super) code: Code,
+    /// True if it may be lent to workers that read it: declared by [`Schema::shared`](super::Schema::shared), for a table and its indexes.
+    pub is_shared: bool,
     /// The kind of the tree.
     pub kind: TreeKind,
     /// The phase of its creation.

@@ -104,16 +104,7 @@ fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     on_scheme(worker, family, &scheme);
     shard.snapshots.take_in(kept);
     for carried in carried {
-        let owner = carried.owner;
-        let branch = shard.branch_of(worker, owner);
-        let first = branch.borrow().accesses.len();
-        let mut tables = shard.tables.borrow_mut();
-        branch.borrow_mut().take_in(carried);
-        branch.borrow_mut().undo.undo_rolled_back(&mut tables);
-        let branch = branch.borrow();
-        for access in &branch.accesses[first..] {
-            access.enter(owner, &mut tables);
-        }
+        shard.take_in(worker, carried);
     }
     panic_guard.leave();
     worker.now().since(began)

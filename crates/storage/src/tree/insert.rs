@@ -69,6 +69,7 @@ impl Tree {
 
     #[inline]
     fn insert_stored(&mut self, key: &[u8], row: StoredRow<'_>, version: u64) -> Result<(), InsertError> {
+        self.assert_unlent();
         let search = SearchKey::new(key);
         let (index, has_prefix) = match self.slot_behind_latest(&search) {
             Some(index) => (index, true),
@@ -123,6 +124,7 @@ impl Tree {
         if row.len() > MAX_ROW_BYTES {
             return Err(self.refusal(&[], row));
         }
+        self.assert_unlent();
         let search = SearchKey::new(key);
         let leaf = self.leaf_of(&search);
         let slot = leaf.find(&search);

@@ -32,6 +32,7 @@ impl Tree {
         key: &[u8],
         look: impl FnOnce(RowRef<'_>) -> T,
     ) -> Option<(T, Option<Extent>)> {
+        self.assert_unlent();
         let search = SearchKey::new(key);
         let (leaf, path) = self.path_of(&search);
         let slot = leaf.find(&search);

@@ -72,6 +72,7 @@ impl Tree {
     /// # Errors
     /// When there is no memory for one node per level; nothing was changed then.
     pub fn split_off(&mut self, key: &[u8]) -> Result<(Tree, usize), OutOfMemory> {
+        self.assert_unlent();
         self.prepare_split()?;
         let search = SearchKey::new(key);
         let (leaf, path) = self.path_of(&search);
@@ -194,6 +195,8 @@ impl Tree {
     /// When the key ranges overlap, the layouts differ, the result would be too large, or memory is out. The right tree
     /// comes back, and nothing was changed.
     pub fn append(&mut self, mut right: Tree) -> Result<usize, AppendError> {
+        self.assert_unlent();
+        right.assert_unlent();
         if let Err(reason) = self.prepare_append(&right) {
             return Err(AppendError { tree: Box::new(right), reason });
         }

@@ -18,7 +18,7 @@ use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted;
 use atrapos_partition::range::KeyRange;
-use atrapos_storage::lock::{LockTarget, TxnId};
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use atrapos_storage::{KeyBuf, Position};
 use smallvec::SmallVec;
 
@@ -58,6 +58,10 @@ pub(super) fn is_free(tables: &Tables, txn: TxnId, partition: PartitionId, reque
 fn conflicts_with_some(tables: &Tables, txn: TxnId, partition: PartitionId, request: &Request) -> bool {
     let Request { mode, from_end, ref target, .. } = *request;
     let locks = &tables.partition(partition).locks;
+    if mode == LockMode::Exclusive && locks.is_gated() {
+        // It has to be recalled from its borrowers first.
+        return true;
+    }
     let part = match target {
         LockTarget::Key(_) => None,
         LockTarget::Range { .. } => tables.cut_to_partition(partition, target, from_end).0,
@@ -309,7 +313,8 @@ pub(super) fn execute_free(
         for planned in chosen {
             let request = &actions.requests()[planned.at];
             let (place, owner) = request.locate(&tables);
-            if owner != worker.id() || conflicts(&tables, txn, place, request, actions.maintains(planned.at))
+            if !tables.serves(place, owner, worker.id(), request.mode)
+                || conflicts(&tables, txn, place, request, actions.maintains(planned.at))
             {
                 return Ok(false);
             }

@@ -54,9 +54,9 @@ impl Tx<'_> {
                 dependents.remove(left)
             };
             let action = dependent.into_action(shard.tag);
-            let (place, owner) = action.request.locate(&shard.tables.borrow());
+            let (place, server) = self.server_of(&shard.tables.borrow(), &action.request);
             let maintains = action.operation.maintains();
-            if owner == self.worker().id() && !self.conflicts_here(place, &action.request, maintains) {
+            if server == self.worker().id() && !self.conflicts_here(place, &action.request, maintains) {
                 self.execute_outlined(place, action, None)?;
             } else {
                 let kept = DependentAction::from_action(action);

@@ -330,7 +330,9 @@ impl<'w> DirectTx<'w> {
             return None;
         }
         let (place, owner) = request.locate(tables);
-        if owner != self.worker.id() || !is_free(tables, TxnId(0), place, request) {
+        if !tables.serves(place, owner, self.worker.id(), request.mode)
+            || !is_free(tables, TxnId(0), place, request)
+        {
             return None;
         }
         if matches!(request.target, LockTarget::Range { .. }) {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, ErasedOperation, Operation, Request};
-use atrapos_partition::partition::PartitionId;
+use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, Lost, WorkerId};
@@ -218,9 +218,9 @@ impl<'w> Tx<'w> {
             return self.start_at(place, Some(position), request, maintains);
         }
         let shard = self.worker.shard();
-        let (place, owner) = request.locate(&shard.tables.borrow());
-        if owner != self.worker.id() {
-            return AccessStart::Elsewhere(owner);
+        let (place, server) = self.server_of(&shard.tables.borrow(), request);
+        if server != self.worker.id() {
+            return AccessStart::Elsewhere(server);
         }
         if self.state.home.borrow().is_untouched() && shard.lookups.pays(self.worker) {
             let ticket = shard.lookups.defer(self.worker, place, request.key());
@@ -228,6 +228,14 @@ impl<'w> Tx<'w> {
             return AccessStart::LookingUp(place, ticket);
         }
         self.start_at(place, None, request, maintains)
+    }
+
+    /// Returns the partition of an access, and the worker on which it is made: the home, if it may make it itself, or the owner.
+    #[inline]
+    pub(super) fn server_of(&self, tables: &Tables, request: &Request) -> (PartitionId, WorkerId) {
+        let (place, owner) = request.locate(tables);
+        let own = self.worker.id();
+        (place, if tables.serves(place, owner, own, request.mode) { own } else { owner })
     }
 
     /// Continues an access whose look-up was deferred, in the second poll of its action.
@@ -246,9 +254,9 @@ impl<'w> Tx<'w> {
             return self.start_at(place, position, request, maintains);
         }
         // The scheme has changed since the look-up was deferred, so the data is located again.
-        let (place, owner) = request.locate(&self.worker.shard().tables.borrow());
-        if owner != self.worker.id() {
-            return AccessStart::Elsewhere(owner);
+        let (place, server) = self.server_of(&self.worker.shard().tables.borrow(), request);
+        if server != self.worker.id() {
+            return AccessStart::Elsewhere(server);
         }
         self.start_at(place, position, request, maintains)
     }

@@ -16,6 +16,7 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId
 
 use super::access::execute_granted;
 use crate::branch::{Access, Branch};
+use crate::lending::{must_recall, recall};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
 use crate::shard::EngineWorker;
 
@@ -23,7 +24,7 @@ use crate::shard::EngineWorker;
 pub(super) enum RunOutcome {
     /// It was run, or refused.
     Done(Result<ErasedOperation, Abort>),
-    /// Its partition has changed: its data has to be located again.
+    /// Its partition has changed, or has been recalled from those who had borrowed it: its data has to be located again.
     Moved(Action<ErasedOperation>),
 }
 
@@ -40,6 +41,12 @@ pub(super) async fn queue_and_run(
     if !worker.shard().tables.borrow().is_open(partition, action.operation.maintains()) {
         let missing = MissingTable::new(&worker.shard().tables.borrow(), partition.table);
         return RunOutcome::Done(action.operation.without_table(missing));
+    }
+    if must_recall(worker.shard(), partition, action.request.mode) {
+        return match recall(worker, partition).await {
+            Ok(()) => RunOutcome::Moved(action),
+            Err(abort) => RunOutcome::Done(Err(abort)),
+        };
     }
     match queue(worker, txn, branch, partition, &action.request).await {
         Ok(Some((access, left_out))) => {

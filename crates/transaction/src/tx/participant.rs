@@ -15,12 +15,13 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, DependentAction, ErasedOperation, Operation};
 use atrapos_partition::partition::PartitionId;
 use atrapos_runtime::{Lost, Reply, WorkerId};
-use atrapos_storage::lock::TxnId;
+use atrapos_storage::lock::{LockMode, TxnId};
 
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
 use super::phase::PlannedPhase;
 use crate::branch::Branch;
+use crate::lending;
 use crate::messages::call_action;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::{Origin, TxnState};
@@ -109,9 +110,14 @@ pub fn on_action(
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
     if holder == worker.id() && !conflicts_on_owner(shard, txn, place, &action) {
+        let reads = action.request.mode == LockMode::Shared;
         let done = execute_on_owner(shard, txn, &branch, place, action, &mut dependents);
         note_event(worker, &branch.borrow());
-        return reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
+        reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
+        if reads {
+            lending::note_read(worker, txn, place);
+        }
+        return;
     }
     let own = Rc::clone(worker);
     worker.spawn(async move {
@@ -169,7 +175,11 @@ pub fn on_actions(
     let mut dependents = Vec::new();
     let done = phase.run_free(worker, origin.txn, (&mut branch.borrow_mut(), &mut dependents), &group);
     match done {
-        Ok(true) => reply.send(worker, ActionReply::new(shard, &branch, Ok(phase), dependents)),
+        Ok(true) => {
+            let read = phase.places_read(&shard.tables.borrow(), &group);
+            reply.send(worker, ActionReply::new(shard, &branch, Ok(phase), dependents));
+            read.into_iter().for_each(|place| lending::note_read(worker, origin.txn, place));
+        }
         Ok(false) => run_in_order(worker, origin, branch, phase, group, reply),
         Err(abort) => reply.send(worker, ActionReply::new(shard, &branch, Err(abort), dependents)),
     }

@@ -23,7 +23,7 @@ use atrapos_partition::schema::{CatalogTag, TableId};
 use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::KeyBuf;
-use atrapos_storage::lock::{LockTarget, TxnId};
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, NotedTogether, execute_free, is_free};
@@ -67,6 +67,18 @@ impl PlannedPhase {
         group: &Range<usize>,
     ) -> Result<bool, Abort> {
         execute_free(worker, txn, branch, &mut self.actions, &self.order[group.clone()])
+    }
+
+    /// Returns the partitions of shared tables that actions of a group read.
+    pub(super) fn places_read(
+        &self,
+        tables: &Tables,
+        group: &Range<usize>,
+    ) -> SmallVec<[PartitionId; BATCH]> {
+        let requests = self.order[group.clone()].iter().map(|planned| &self.actions.requests()[planned.at]);
+        let is_shared = |request: &&Request| tables.catalog.tables[request.table.at()].is_shared;
+        let read = requests.filter(|request| request.mode == LockMode::Shared).filter(is_shared);
+        read.map(|request| request.locate(tables).0).collect()
     }
 
     /// Sorts actions in the order of their owners and keys; actions on one key keep theirs.
@@ -195,7 +207,8 @@ fn free_here(worker: &EngineWorker, txn: TxnId, tables: &Tables, request: &Reque
         return None;
     }
     let (place, owner) = tables.locate(request.table, key);
-    (owner == worker.id() && is_free(tables, txn, place, request)).then_some(place)
+    let is_here = tables.serves(place, owner, worker.id(), request.mode);
+    (is_here && is_free(tables, txn, place, request)).then_some(place)
 }
 
 impl Tx<'_> {
@@ -343,7 +356,7 @@ impl Tx<'_> {
                 return Err(self.refusal(request));
             }
             has_ranges |= matches!(request.target, LockTarget::Range { .. });
-            order.push(Planned { owner: request.locate(&tables).1, at });
+            order.push(Planned { owner: self.server_of(&tables, request).1, at });
         }
         order.sort_unstable();
         if has_ranges {
@@ -412,9 +425,9 @@ impl Tx<'_> {
 
     /// Runs an action of a phase on the owner of its data, without its dependents.
     async fn perform(&self, action: Action<ErasedOperation>) -> Result<ErasedOperation, Abort> {
-        let (partition, owner) = action.request.locate(&self.worker.shard().tables.borrow());
-        if owner != self.worker.id() {
-            return self.receive(self.send(owner, action)).await;
+        let (partition, server) = self.server_of(&self.worker.shard().tables.borrow(), &action.request);
+        if server != self.worker.id() {
+            return self.receive(self.send(server, action)).await;
         }
         self.state.trace.in_phase();
         if self.conflicts_here(partition, &action.request, action.operation.maintains()) {

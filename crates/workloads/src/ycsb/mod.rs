@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use atrapos::{
     Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, StoredProcedure as _,
-    TableRef,
+    Table as _, TableRef,
 };
 use atrapos_runtime::rng::Seed;
 
@@ -70,6 +70,8 @@ pub struct YcsbConfig {
     pub operations: usize,
     /// The order in which they run.
     pub order: Order,
+    /// True if the table is declared as [shared](Schema::shared).
+    pub shared: bool,
     /// Seed of the choices of all clients.
     pub seed: u64,
 }
@@ -86,6 +88,7 @@ impl Default for YcsbConfig {
             scrambled: true,
             operations: 1,
             order: Order::default(),
+            shared: false,
             seed: 1,
         }
     }
@@ -231,7 +234,8 @@ impl<R: Record> Workload for Ycsb<R> {
     }
 
     fn schema(&self) -> Schema {
-        schema::schema::<R>(self.keys)
+        let schema = schema::schema::<R>(self.keys);
+        if self.config.shared { schema.shared(R::Table::NAME) } else { schema }
     }
 
     fn encoded_bytes(&self) -> u64 {

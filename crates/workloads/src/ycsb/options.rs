@@ -45,6 +45,9 @@ pub struct YcsbOptions {
     /// In which order the operations of a transaction access their records.
     #[arg(long, value_enum, default_value_t = Order::Sorted, help_heading = "Workload")]
     order: Order,
+    /// Declare the table as shared: workers read what they do not own in place, until somebody writes it.
+    #[arg(long, help_heading = "Workload")]
+    shared: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -88,7 +91,7 @@ impl YcsbOptions {
             None => self.mix.parse()?,
         };
         let distribution = self.distribution.unwrap_or(mix.distribution());
-        let &YcsbOptions { rows, theta, unscrambled, ops_per_txn, order, .. } = self;
+        let &YcsbOptions { rows, theta, unscrambled, ops_per_txn, order, shared, .. } = self;
         let workload = Ycsb::<R>::new(YcsbConfig {
             rows,
             mix: mix.clone(),
@@ -97,6 +100,7 @@ impl YcsbOptions {
             scrambled: !unscrambled,
             operations: ops_per_txn,
             order,
+            shared,
             seed: common.seed,
         })?;
         let skew = if distribution == Distribution::Uniform { String::new() } else { format!(" {theta}") };
@@ -121,6 +125,7 @@ impl YcsbOptions {
             "scrambled": !unscrambled,
             "ops_per_txn": ops_per_txn,
             "order": order.name(),
+            "shared": shared,
         });
         Ok(visitor.visit(workload, Choice::new(title, settings)))
     }

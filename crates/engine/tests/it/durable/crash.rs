@@ -1,8 +1,13 @@
 //! Crashes at pseudo-random places of a simulated run, with everything that was not synced lost, torn or kept.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use atrapos::{Route, WorkerId};
 
-use crate::durable::notes::{Notes, Witness, change, crash_once, files, judge, read_what_has_moved};
+use crate::durable::notes::{
+    Notes, Witness, change, crash_once, crash_once_lending, files, judge, read_what_has_moved,
+    read_what_is_lent,
+};
 use crate::support::{for_seeds, for_seeds_in_parallel};
 
 /// Runs that are cut off, each from a seed of its own, in one run of the tests.
@@ -18,6 +23,16 @@ fn what_was_acknowledged_or_read_survives_and_nothing_is_there_in_part() {
 }
 
 #[test]
+fn what_was_acknowledged_or_read_survives_when_workers_lend_each_other_the_table() {
+    let lent = AtomicU64::new(0);
+    for_seeds_in_parallel(300, |seed| match crash_once_lending(seed) {
+        Ok(observed) => drop(lent.fetch_add(observed.statistics.lent, Ordering::Relaxed)),
+        Err(wrong) => panic!("{wrong}"),
+    });
+    assert!(lent.into_inner() > 100, "partitions were lent before the crashes");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run_the_same_crash_and_the_same_rows() {
     for_seeds(20, |seed| {
         let [once, again, other] =
@@ -26,6 +41,11 @@ fn the_same_seed_gives_the_same_run_the_same_crash_and_the_same_rows() {
         assert_eq!(once.digest(), again.digest());
         assert_ne!(once.digest(), other.digest(), "another seed gives another run");
     });
+}
+
+#[test]
+fn what_is_not_durable_is_not_lent() {
+    for_seeds(20, |seed| assert_eq!(read_what_is_lent(seed), (false, true)));
 }
 
 #[test]

@@ -322,14 +322,23 @@ pub(crate) fn crash_once(seed: u64) -> Result<Observed, String> {
     crash_once_sharing(seed, CentralState::default())
 }
 
+/// The same with a table, and its index, that workers lend each other.
+pub(crate) fn crash_once_lending(seed: u64) -> Result<Observed, String> {
+    crash_once_of(schema().shared("notes"), seed, CentralState::default())
+}
+
 /// The same with workers that share parts of the system state.
 pub(crate) fn crash_once_sharing(seed: u64, central_state: CentralState) -> Result<Observed, String> {
+    crash_once_of(schema(), seed, central_state)
+}
+
+fn crash_once_of(schema: Schema, seed: u64, central_state: CentralState) -> Result<Observed, String> {
     let mut random = Random::new(seed);
     let workers = 1 + random.below(3) as usize;
     let streams = 1 + random.below(workers as u64) as usize;
     let files = files();
     let durable: (_, Arc<dyn FileSystem>, _) = (streams, Arc::new(files.clone()), directory());
-    let mut simulation = Simulation::sharing(schema(), workers, seed, central_state, Some(durable))
+    let mut simulation = Simulation::sharing(schema, workers, seed, central_state, Some(durable))
         .map_err(|error| error.to_string())?;
     let witnesses = start_clients(&simulation, workers, 6, 40, seed);
     let steps = steps_before_the_crash(&mut random);
@@ -366,6 +375,31 @@ pub(crate) fn crash_once_sharing(seed: u64, central_state: CentralState) -> Resu
     let rows = db.run(notes.at(&0), async move |tx| tx.scan(notes, KeyRange::all(), usize::MAX).await);
     let rows = rows.map_err(|abort| abort.to_string())?;
     Ok(Observed { trace, statistics, calls, owners, known, rows })
+}
+
+/// A row of a shared table is written, and read on another worker several times before the write is durable. Returns whether one of the
+/// readers was told before the device was done, and whether all were after.
+pub(crate) fn read_what_is_lent(seed: u64) -> (bool, bool) {
+    let shared = schema().shared("notes");
+    let mut simulation =
+        Simulation::durable(shared, 2, 2, seed, Arc::new(files()), directory()).expect("the model takes it");
+    let notes = simulation.table::<Notes>().expect("it is in the schema");
+    let to = WorkerId(1 - simulation.scheme().family(notes.id()).owner(0).0);
+    let written = simulation.submit(&notes.at(&0), async move |tx| tx.insert(notes, 0, note(0, 1)).await);
+    simulation.run_workers_for(300);
+    assert!(written.take().is_none(), "nobody is told before it is durable");
+    let (mut early, mut reads) = (false, Vec::new());
+    for _ in 0..5 {
+        let look = async move |tx: &mut atrapos::Tx<'_>| Ok(tx.get(notes, 0).await?.is_some());
+        let read = simulation.submit(&Route::worker(to), look);
+        simulation.run_workers_for(600);
+        match read.take() {
+            Some(told) => early |= told == Ok(true),
+            None => reads.push(read),
+        }
+    }
+    assert!(simulation.run(1_000_000));
+    (early, reads.iter().all(|read| read.take() == Some(Ok(true))))
 }
 
 /// A row is written, its partition goes to another worker before the write is durable, and the row is read there. Returns

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use atrapos::planted::{Bug, with};
 
 use crate::durable::given_up::give_up_while_data_moves;
-use crate::durable::notes::{crash_once, read_what_has_moved};
+use crate::durable::notes::{crash_once, read_what_has_moved, read_what_is_lent};
 use crate::durable::snapshot::{changed_in_the_middle, sum};
 
 fn caught(bug: Bug) {
@@ -31,6 +31,11 @@ fn telling_before_the_sync_is_caught() {
 #[test]
 fn telling_a_reader_early_is_caught() {
     caught(Bug::ReaderToldEarly);
+}
+
+#[test]
+fn lending_before_all_is_durable_is_caught() {
+    assert_eq!(with(Bug::LentUndurable, || read_what_is_lent(1)), (true, true));
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub(crate) mod history;
 pub(crate) mod lists;
 #[cfg(debug_assertions)]
 pub(crate) mod queues;
+pub(crate) mod shared;
 pub(crate) mod waiting;
 
 use crate::support::{Engine, for_seeds};

@@ -1,0 +1,224 @@
+//! Shared tables: the scenarios of isolation again, with tables that are lent to their readers and recalled for each write, while
+//! partitions are split, merged and moved; and what lending promises besides.
+
+use std::cell::Cell;
+
+use atrapos::{KeyRange, LoadProgress, Route, Schema, WorkerId};
+
+use super::{anomalies, bank, by_hand, hermitage, lists, simulated, threaded};
+use crate::indexes::{Users, user, users};
+use crate::support::{Engine, Items, for_seeds, item, load_items, open, until_done};
+
+pub(crate) fn shared_lists() -> Schema {
+    lists::lists().shared("lists")
+}
+
+pub(crate) fn shared_items() -> Schema {
+    anomalies::items().shared("items")
+}
+
+pub(crate) fn shared_accounts() -> Schema {
+    bank::few_accounts().shared("items")
+}
+
+fn shared_numbers() -> Schema {
+    by_hand::numbers().shared("numbers")
+}
+
+fn shared_users() -> Schema {
+    users().shared("users")
+}
+
+#[test]
+fn histories_of_shared_tables_are_serializable_simulated() {
+    let (lent, recalled) = (Cell::new(0), Cell::new(0));
+    for_seeds(150, |seed| {
+        let workers = 2 + (seed % 3) as usize;
+        let mut engine = Engine::simulated(shared_lists(), workers, seed);
+        if let Err(wrong) = lists::serializable(&mut engine, workers, seed) {
+            panic!("with seed {seed}: {wrong}");
+        }
+        lent.set(lent.get() + engine.statistics().lent);
+        recalled.set(recalled.get() + engine.statistics().recalled);
+    });
+    assert!(
+        lent.get() > 100 && recalled.get() > 100,
+        "{} were lent, {} recalled",
+        lent.get(),
+        recalled.get()
+    );
+}
+
+#[test]
+fn histories_of_shared_tables_are_serializable_on_threads() {
+    threaded(8, shared_lists, lists::serializable);
+}
+
+#[test]
+fn histories_of_shared_tables_of_several_instances_are_serializable() {
+    for_seeds(60, |seed| {
+        let workers = 3 + (seed % 2) as usize;
+        let mut engine = Engine::deployed(shared_lists, workers, seed);
+        if let Err(wrong) = lists::serializable(&mut engine, workers, seed) {
+            panic!("with seed {seed}: {wrong}");
+        }
+    });
+}
+
+#[test]
+fn shared_tables_have_no_anomalies_simulated() {
+    simulated(25, shared_items, anomalies::phantoms);
+    simulated(25, shared_users, anomalies::index_phantoms);
+    simulated(25, shared_items, anomalies::write_skew);
+    simulated(25, shared_items, anomalies::lost_update);
+    simulated(25, shared_items, anomalies::absent_keys);
+    simulated(25, shared_accounts, bank::few);
+}
+
+#[test]
+fn shared_tables_have_no_anomalies_on_threads() {
+    threaded(6, shared_items, anomalies::phantoms);
+    threaded(6, shared_users, anomalies::index_phantoms);
+    threaded(6, shared_accounts, bank::few);
+}
+
+#[test]
+fn shared_tables_pass_the_hermitage() {
+    let schedules = [
+        hermitage::g0,
+        hermitage::g1a,
+        hermitage::g1b,
+        hermitage::g1c,
+        hermitage::otv,
+        hermitage::pmp,
+        hermitage::pmp_by_index,
+        hermitage::pmp_write,
+        hermitage::p4,
+        hermitage::g_single,
+        hermitage::g_single_predicate,
+        hermitage::g_single_write,
+        hermitage::g2_item,
+        hermitage::g2,
+        hermitage::g2_by_index,
+        hermitage::g2_two_edges,
+    ];
+    schedules.into_iter().for_each(|schedule| simulated(12, shared_numbers, schedule));
+}
+
+/// Reads rows of worker 1 on worker 0, in transactions of two reads, the second one by a scan. Returns the sum of the values.
+fn read_elsewhere(engine: &mut Engine, times: usize) -> Result<i64, String> {
+    let items = engine.table::<Items>();
+    let read = engine.sessions(1, 2, async move |session, _| {
+        let (mut sum, home) = (0, Route::worker(WorkerId(0)));
+        for _ in 0..times {
+            let read = until_done(session, &home, async move |tx| {
+                let one = tx.get(items, 80).await?.map_or(0, |row| row.value);
+                let few = tx.scan(items, KeyRange::between(&90_u64, &92_u64), 10).await?;
+                Ok(one + few.iter().map(|(_, row)| row.value).sum::<i64>())
+            });
+            sum += read.await.map_err(|abort| abort.to_string())?;
+        }
+        Ok::<i64, String>(sum)
+    })?;
+    read.into_iter().sum()
+}
+
+fn write_at_owner(engine: &mut Engine, value: i64) -> Result<(), String> {
+    let items = engine.table::<Items>();
+    let written = engine.run(items.at(&80), async move |tx| {
+        tx.join_all([80, 90, 91].map(|key| items.insert_if_absent(key, item(0)))).await?;
+        let set = |key| items.update(key, move |row| row.value = value);
+        tx.join_all([80, 90, 91].map(set)).await.map(drop)
+    });
+    written.map_err(|abort| abort.to_string())
+}
+
+#[test]
+fn who_reads_some_times_borrows_and_a_write_recalls() {
+    let engines = [Engine::simulated_at_rest(shared_items(), 2, 7), Engine::threads(shared_items(), 2)];
+    for mut engine in engines {
+        write_at_owner(&mut engine, 5).unwrap();
+        assert_eq!(read_elsewhere(&mut engine, 10), Ok(150));
+        let before = engine.statistics();
+        assert_eq!(before.lent, 1, "worker 0 borrows the partition of worker 1");
+        assert_eq!(read_elsewhere(&mut engine, 50), Ok(750));
+        let reads = engine.statistics().since(&before);
+        assert_eq!((reads.remote_actions, reads.locks_entered, reads.lent), (0, 0, 0), "no message, no lock");
+        write_at_owner(&mut engine, 6).unwrap();
+        let written = engine.statistics().since(&before);
+        assert_eq!(written.recalled, 1);
+        assert_eq!(read_elsewhere(&mut engine, 10), Ok(180));
+        assert_eq!(engine.statistics().since(&before).lent, 1, "reads prevail again");
+    }
+}
+
+#[test]
+fn a_table_that_is_not_declared_as_shared_is_not_lent() {
+    let mut engine = Engine::simulated_at_rest(anomalies::items(), 2, 7);
+    write_at_owner(&mut engine, 5).unwrap();
+    assert_eq!(read_elsewhere(&mut engine, 10), Ok(150));
+    assert_eq!(engine.statistics().lent, 0);
+}
+
+#[test]
+fn a_table_that_the_schema_lacks_is_not_shared() {
+    let refused = atrapos::Database::builder(anomalies::items().shared("item")).in_memory();
+    let why = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(why.contains("'item' is declared as shared, but the schema has no such table"), "{why}");
+}
+
+#[test]
+fn what_is_lent_is_loaded_dropped_and_verified_like_any_table() {
+    let mut engine = Engine::threads(shared_items(), 2);
+    write_at_owner(&mut engine, 5).unwrap();
+    assert_eq!(read_elsewhere(&mut engine, 10), Ok(150));
+    let Engine::Threads(db, _) = &engine else { unreachable!("it has threads") };
+    assert_eq!(db.statistics().lent, 1);
+    assert_eq!(db.verify().unwrap().rows, 3, "each row counts once");
+    let items = db.table::<Items>().unwrap();
+    let loaded = db.load(&LoadProgress::default(), move |loader| {
+        let keys = loader.share_of(items, 92, 99).into_iter().flatten();
+        keys.into_iter().try_for_each(|key| loader.add(items, &key, &item(1)))
+    });
+    assert_eq!(loaded, Ok(8));
+    assert_eq!(read_elsewhere(&mut engine, 10), Ok(150));
+    let Engine::Threads(db, _) = &engine else { unreachable!("it has threads") };
+    assert_eq!(db.verify().unwrap().rows, 11);
+    assert_eq!(db.statistics().lent, 2);
+    db.drop_table("items").unwrap();
+    assert_eq!(db.verify().unwrap().rows, 0);
+}
+
+#[test]
+fn an_index_is_shared_with_its_table() {
+    let mut engine = Engine::threads(shared_users(), 2);
+    let (table, by_email) = (engine.table::<Users>(), engine.index::<crate::indexes::ByEmail>());
+    let added = engine.run(Route::worker(WorkerId(0)), async move |tx| {
+        tx.join_all((0..100).map(|key| table.insert(key, user(1, &format!("{key}@x"))))).await.map(drop)
+    });
+    added.unwrap();
+    for worker in [0, 1].into_iter().cycle().take(100) {
+        let found = engine.run(Route::worker(WorkerId(worker)), async move |tx| {
+            tx.get_by(by_email, table, "9@x".to_owned()).await
+        });
+        assert!(found.unwrap().is_some());
+    }
+    let before = engine.statistics();
+    assert!(before.lent > 0);
+    for worker in [0, 1].into_iter().cycle().take(20) {
+        let found = engine.run(Route::worker(WorkerId(worker)), async move |tx| {
+            tx.get_by(by_email, table, "9@x".to_owned()).await
+        });
+        assert!(found.unwrap().is_some());
+    }
+    assert_eq!(engine.statistics().since(&before).remote_actions, 0);
+}
+
+#[test]
+fn loaded_rows_are_lent() {
+    let db = open(shared_items(), 2);
+    load_items(&db, 100, 2);
+    let mut engine = Engine::Threads(db, None);
+    assert_eq!(read_elsewhere(&mut engine, 20), Ok(120));
+    assert_eq!(engine.statistics().lent, 1);
+}

@@ -1,0 +1,293 @@
+//! Lending: partitions of shared tables that several workers read in place, as long as nobody changes them.
+//!
+//! A table that is declared as shared is read on many workers and rarely written. A worker that has read a partition of it by
+//! messages some times *borrows* it: its transactions read the owner's tree themselves from then on, under locks in a lock table
+//! of the borrower's. A write *recalls* the partition first: every borrower drops it, and hands the locks that its transactions
+//! have there to the owner, in one message.
+//!
+//! Owns: when a partition is lent, the messages by which it is lent and recalled, and what may not be lent now. Never: reads or
+//! changes a row, or grants a lock.
+//!
+//! # Correctness
+//!
+//! - *Rows*: a lent tree does not change. The owner's and the borrowers' lock tables are gated, so that a write is a conflict; it
+//!   goes on when all borrowers have dropped their trees. The tree itself refuses changes until then.
+//! - *Isolation* is strict two-phase locking, as without lending: while a partition is lent, all locks in it are shared, wherever
+//!   they are. It is not lent while somebody holds or awaits an exclusive one, so a borrower reads nothing undecided. When it has been
+//!   recalled, all locks in it are in the owner's lock table, as after a move ([`MovedBranch`]); nobody waits at a borrower.
+//!   Direct transactions hold no locks, but no message arrives while one runs.
+//! - *Ends*: a worker that has handed over locks of a transaction passes on its end, or adds the owner to the participants, as in a
+//!   move. Messages between two workers keep their order, so the locks come before the end.
+//! - *Deadlocks*: a borrower answers a recall at once, whatever its transactions wait for, so a recall closes no cycle. A write then waits
+//!   at the owner like any other.
+//! - *Durability*: a partition is lent when all that has been committed in it is durable; so who reads at a borrower waits for nothing.
+//! - *Other changes* (a load, a statement, a change of the scheme) hold lending off on all workers first ([`hold_off_everywhere`]),
+//!   which recalls all that is lent.
+//!
+//! # When it pays
+//!
+//! A read elsewhere costs two messages; lending to a worker and recalling from it costs three. A worker that borrows after
+//! [`READS_BEFORE`] reads since the latest recall has spent more on reading by then than the borrowing costs, if a write
+//! follows at once: so whatever the order of reads and writes, messages are at most doubled by a wrong guess (as in renting skis).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use atrapos_partition::abort::Abort;
+use atrapos_partition::partition::{Partition, PartitionId};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::schema::Catalog;
+use atrapos_runtime::{Handle, Lost, Reply, WorkerId};
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
+use rustc_hash::FxHashMap;
+
+use crate::branch::MovedBranch;
+use crate::deadlock::home_of;
+use crate::jobs::{run_task_on_worker, start_on_worker};
+use crate::shard::{EngineWorker, Shard};
+
+/// The reads by one worker, since a partition was recalled, after which the partition is lent to it.
+const READS_BEFORE: u32 = 2;
+
+/// The state of lending on one worker.
+#[derive(Debug, Default)]
+pub struct Lending {
+    /// The reads that other workers have made by messages, by partition and worker, since the partition was lent to them or recalled.
+    reads: RefCell<FxHashMap<(PartitionId, WorkerId), u32>>,
+    /// Partitions that writes are recalling, once for each write.
+    recalled: RefCell<Vec<PartitionId>>,
+    /// The number of those that hold lending off.
+    held_off: Cell<u32>,
+}
+
+/// A partition that is being recalled: it is not lent again meanwhile.
+struct Recalling<'a> {
+    shard: &'a Shard,
+    place: PartitionId,
+}
+
+impl<'a> Recalling<'a> {
+    fn new(shard: &'a Shard, place: PartitionId) -> Recalling<'a> {
+        shard.lending.recalled.borrow_mut().push(place);
+        Recalling { shard, place }
+    }
+}
+
+impl Drop for Recalling<'_> {
+    fn drop(&mut self) {
+        let mut recalled = self.shard.lending.recalled.borrow_mut();
+        if let Some(at) = recalled.iter().position(|place| *place == self.place) {
+            recalled.swap_remove(at);
+        }
+    }
+}
+
+/// Notes that a transaction of another worker has read in a partition of this one, by a message; lends the partition if it pays.
+pub(crate) fn note_read(worker: &Rc<EngineWorker>, txn: TxnId, place: PartitionId) {
+    let shard = worker.shard();
+    let reader = home_of(txn);
+    if !shard.tables.borrow().catalog.tables[place.table.at()].is_shared || reader == worker.id() {
+        return;
+    }
+    let is_due = {
+        let mut reads = shard.lending.reads.borrow_mut();
+        let reads = reads.entry((place, reader)).or_default();
+        *reads += 1;
+        let is_due = *reads >= READS_BEFORE;
+        if is_due {
+            *reads = 0;
+        }
+        is_due
+    };
+    if is_due && may_lend(shard, place, reader) {
+        lend(worker, place, reader);
+    }
+}
+
+/// Returns true if a partition may be lent to a worker now.
+fn may_lend(shard: &Shard, place: PartitionId, to: WorkerId) -> bool {
+    let lending = &shard.lending;
+    if lending.held_off.get() > 0 || lending.recalled.borrow().contains(&place) {
+        return false;
+    }
+    let tables = shard.tables.borrow();
+    let Some(partition) = tables.owned_at(place).filter(|found| !found.is_borrowed()) else { return false };
+    let everything = LockTarget::Range { lower: KeyBuf::new(), upper: None };
+    let is_durable = shard.commit_waiters.as_ref().is_none_or(|commit_waiters| {
+        let newest = commit_waiters.undurable.borrow().of(place, &everything);
+        commit_waiters.is_durable(newest)
+    });
+    let is_durable = is_durable || planted(Bug::LentUndurable);
+    partition.locks.is_only_read() && is_durable && !partition.borrowers().contains(&to)
+}
+
+/// Lends a partition to a worker.
+fn lend(worker: &Rc<EngineWorker>, place: PartitionId, to: WorkerId) {
+    let shard = worker.shard();
+    let borrowed = shard.tables.borrow_mut().partition_mut(place).lend(to);
+    shard.stats.lent.add(1);
+    worker.send(to, move |worker| on_lent(worker, place, Box::new(borrowed)));
+}
+
+/// Takes in a borrowed partition.
+fn on_lent(worker: &Rc<EngineWorker>, place: PartitionId, borrowed: Box<Partition>) {
+    let shard = worker.shard();
+    shard.tables.borrow_mut().put(place, borrowed);
+    outdate(shard);
+}
+
+/// Makes locations that were found before be looked for again.
+fn outdate(shard: &Shard) {
+    shard.scheme_changes.set(shard.scheme_changes.get() + 1);
+    shard.lookups.outdate();
+}
+
+/// Returns true if an access has to recall the partition, which this worker owns, before it waits for its lock.
+pub(crate) fn must_recall(shard: &Shard, place: PartitionId, mode: LockMode) -> bool {
+    mode == LockMode::Exclusive && !shard.tables.borrow().partition(place).borrowers().is_empty()
+}
+
+/// Recalls a partition from all its borrowers. It may be lent again, or be elsewhere, when this has returned.
+///
+/// # Errors
+/// The database is closing.
+pub(crate) async fn recall(worker: &Rc<EngineWorker>, place: PartitionId) -> Result<(), Abort> {
+    let shard = worker.shard();
+    let _recalling = Recalling::new(shard, place);
+    shard.stats.recalled.add(1);
+    while let Some(borrower) = next_borrower(shard, place) {
+        let owner = worker.id();
+        let answer: Result<(), Lost> = worker
+            .call(borrower, move |worker: &Rc<EngineWorker>, reply: Reply<()>| {
+                on_recall(worker, place, owner);
+                reply.send(worker, ());
+            })
+            .await;
+        answer.map_err(|Lost| Abort::shutting_down())?;
+    }
+    Ok(())
+}
+
+fn next_borrower(shard: &Shard, place: PartitionId) -> Option<WorkerId> {
+    shard.tables.borrow().owned_at(place).and_then(|partition| partition.borrowers().first().copied())
+}
+
+/// Gives a borrowed partition back to its owner, with the locks in it. Does nothing if it was given back already.
+fn on_recall(worker: &Rc<EngineWorker>, place: PartitionId, owner: WorkerId) {
+    let shard = worker.shard();
+    let is_here = shard.tables.borrow().owned_at(place).is_some_and(Partition::is_borrowed);
+    if !is_here {
+        return;
+    }
+    let mut carried = Vec::new();
+    let recent = shard.commit_waiters.as_ref().map(|commit_waiters| commit_waiters.undurable.borrow());
+    shard.each_branch(|txn, branch| {
+        let taken = branch.borrow_mut().carry_off(txn, &[place.table], place.partition, recent.as_deref());
+        let Some((taken, places)) = taken else { return };
+        branch.pass_to(owner);
+        shard.waits.borrow_mut().move_up(txn, &places);
+        if !planted(Bug::ReadersForgotten) {
+            carried.push(taken);
+        }
+    });
+    drop(recent);
+    shard.tables.borrow_mut().drop_borrowed(place);
+    outdate(shard);
+    let borrower = worker.id();
+    worker.send(owner, move |worker| on_given_back(worker, place, borrower, carried));
+}
+
+/// Takes back a partition that this worker owns, from one borrower, with the locks that its transactions have in it.
+fn on_given_back(
+    worker: &Rc<EngineWorker>,
+    place: PartitionId,
+    borrower: WorkerId,
+    carried: Vec<MovedBranch>,
+) {
+    let shard = worker.shard();
+    for carried in carried {
+        shard.take_in(worker, carried);
+    }
+    shard.tables.borrow_mut().partition_mut(place).given_back(borrower);
+    shard.lending.reads.borrow_mut().remove(&(place, borrower));
+}
+
+/// Holds lending off on this worker, and recalls all that it has lent, until [`allow`] is called as often.
+async fn hold_off(worker: Rc<EngineWorker>) -> Result<(), Abort> {
+    let shard = worker.shard();
+    shard.lending.held_off.set(shard.lending.held_off.get() + 1);
+    let lent: Vec<PartitionId> = {
+        let tables = shard.tables.borrow();
+        let lent = tables.owned().filter(|(_, partition)| !partition.borrowers().is_empty());
+        lent.map(|(place, _)| place).collect()
+    };
+    for place in lent {
+        recall(&worker, place).await?;
+    }
+    Ok(())
+}
+
+/// Ends one [`hold_off`] on this worker.
+fn allow(worker: &Rc<EngineWorker>) {
+    let held_off = &worker.shard().lending.held_off;
+    held_off.set(held_off.get().saturating_sub(1));
+}
+
+/// Holds lending off on all workers, and recalls all that is lent, until [`allow_everywhere`] is called as often.
+///
+/// # Errors
+/// The database is closing.
+pub async fn hold_off_everywhere(worker: &Rc<EngineWorker>) -> Result<(), Abort> {
+    for other in (0..worker.workers()).map(|other| WorkerId(other as u16)) {
+        let answer: Result<Result<(), Abort>, Lost> = worker
+            .call(other, |worker: &Rc<EngineWorker>, reply: Reply<Result<(), Abort>>| {
+                let own = Rc::clone(worker);
+                worker.spawn_control(async move {
+                    let held_off = hold_off(Rc::clone(&own)).await;
+                    reply.send(&own, held_off);
+                });
+            })
+            .await;
+        answer.map_err(|Lost| Abort::shutting_down())??;
+    }
+    Ok(())
+}
+
+/// Ends one [`hold_off_everywhere`].
+pub fn allow_everywhere(worker: &Rc<EngineWorker>) {
+    for other in (0..worker.workers()).map(|other| WorkerId(other as u16)) {
+        worker.send(other, allow);
+    }
+}
+
+/// Lending held off on all workers, for a thread that is none, until this is dropped.
+pub struct HeldOff<'a>(&'a Handle<Shard>);
+
+impl<'a> HeldOff<'a> {
+    /// Holds lending off, if the database has a shared table, and recalls all that is lent.
+    ///
+    /// # Errors
+    /// The database is closing.
+    pub fn new(handle: &'a Handle<Shard>, catalog: &Catalog) -> Result<Option<HeldOff<'a>>, Abort> {
+        if !has_shared(catalog) {
+            return Ok(None);
+        }
+        run_task_on_worker(handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
+            hold_off_everywhere(&worker).await
+        })??;
+        Ok(Some(HeldOff(handle)))
+    }
+}
+
+impl Drop for HeldOff<'_> {
+    fn drop(&mut self) {
+        // A database that is closing lends nothing more.
+        let _ = start_on_worker(self.0, WorkerId(0), allow_everywhere);
+    }
+}
+
+/// Returns true if a table may be lent.
+pub fn has_shared(catalog: &Catalog) -> bool {
+    catalog.tables.iter().any(|table| table.is_shared)
+}
