@@ -57,6 +57,11 @@ struct ScopeColumn {
     output: OutputColumn,
     /// Set if only its table's name leads to it, as it is the second of two that `USING` has made one.
     is_merged: bool,
+    /// The other one of two that `USING` of a RIGHT or FULL JOIN has made one; the name alone means that one or, if set, the one that
+    /// is not NULL.
+    merged_with: Option<(usize, bool)>,
+    /// Its place among the columns of `*`: those of `USING` come first.
+    place: usize,
     /// Set if `*` leaves it out.
     is_hidden: bool,
 }
@@ -208,6 +213,19 @@ impl<'a> Binder<'a> {
         self.cast(typed, to, Modifier::None, explicit)
     }
 
+    /// Binds an expression over no columns and brings it to a type, as a value of it is assigned.
+    pub(crate) fn value(&mut self, expr: &ast::Expr, ty: SqlType) -> Result<Expr, SqlError> {
+        self.scopes.push(Scope::default());
+        let bound = self.expr(expr).and_then(|bound| self.coerce(bound, ty, Castability::Assignment));
+        self.scopes.pop();
+        let bound = bound?.expr;
+        if bound.subqueries().is_empty() {
+            Ok(bound)
+        } else {
+            Err(SqlError::unsupported("a subquery in this place"))
+        }
+    }
+
     /// Casts an expression; a constant at once.
     fn cast(&self, typed: Typed, to: SqlType, modifier: Modifier, explicit: bool) -> Result<Typed, SqlError> {
         if typed.ty == to && modifier == Modifier::None {
@@ -285,6 +303,8 @@ impl<'a> Binder<'a> {
             table: String::new(),
             output: OutputColumn { name: name.clone(), ty: *ty, modifier: *modifier, origin: (0, 0) },
             is_merged: false,
+            merged_with: None,
+            place: 0,
             is_hidden: false,
         };
         self.scopes.push(Scope { columns: columns.iter().map(column).collect(), grouping: None });

@@ -255,6 +255,17 @@ impl Expr {
             Expr::InSubquery { op, all, value, subquery } => {
                 let (value, rows) = (value.eval(env, row)?, env.rows_of(subquery)?);
                 let null = Value::Null;
+                let width = subquery.query.columns.len();
+                if let (Value::Array(parts), true) = (&value, width > 1) {
+                    // A row is equal to another if all its values are.
+                    let row_equal = |row: &Row| {
+                        all_of(
+                            parts.iter().zip(row).map(|(one, other)| Ok(compare(CompareOp::Eq, one, other))),
+                            false,
+                        )
+                    };
+                    return all_of(rows.iter().map(row_equal), true);
+                }
                 let each = rows.iter().map(|row| Ok(compare(*op, &value, row.first().unwrap_or(&null))));
                 all_of(each, !all)
             }

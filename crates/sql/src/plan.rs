@@ -46,6 +46,20 @@ pub(crate) struct Scan {
 pub(crate) enum JoinKind {
     Inner,
     Left,
+    Right,
+    Full,
+}
+
+impl JoinKind {
+    /// Returns true if rows of the left side that join nothing are kept.
+    pub(crate) fn keeps_left(self) -> bool {
+        matches!(self, JoinKind::Left | JoinKind::Full)
+    }
+
+    /// Returns true if rows of the right side that join nothing are kept.
+    pub(crate) fn keeps_right(self) -> bool {
+        matches!(self, JoinKind::Right | JoinKind::Full)
+    }
 }
 
 /// A function that returns rows.
@@ -77,6 +91,7 @@ pub(crate) enum Node {
         left: Box<Node>,
         right: Box<Node>,
         kind: JoinKind,
+        left_width: usize,
         right_width: usize,
         keys: Vec<(Expr, Expr)>,
         on: Option<Expr>,
@@ -102,7 +117,8 @@ pub(crate) enum Node {
         calls: Vec<AggregateCall>,
     },
     Sort(Box<Node>, Vec<SortKey>),
-    Distinct(Box<Node>),
+    /// The first row of those with equal values: of the expressions, or of all columns if there are none.
+    Distinct(Box<Node>, Vec<Expr>),
     Limit {
         input: Box<Node>,
         limit: Option<Expr>,
@@ -110,12 +126,27 @@ pub(crate) enum Node {
     },
     /// All rows of several parts.
     Append(Vec<Node>),
-    /// The rows of the first part that are (`keep`) or are not in the second, each once.
+    /// The rows of the first part that are (`keep`) or are not in the second: each once, or with `all` as often as they are left when
+    /// each row of the second part stands for one.
     Combine {
         left: Box<Node>,
         right: Box<Node>,
         keep: bool,
+        all: bool,
     },
+    /// The rows of `base`, and those of `step` again and again, until it has no new ones. In `step` the rows that the last turn added
+    /// are those of [`Node::Working`] with the same slot.
+    Recursive {
+        base: Box<Node>,
+        step: Box<Node>,
+        slot: usize,
+        /// The slots of the subqueries of `step`, which are run again in each turn.
+        inner: std::ops::Range<usize>,
+        /// Set if a row that was there before is not added (`UNION`).
+        distinct: bool,
+    },
+    /// The rows that the last turn of a recursive query has added.
+    Working(usize),
 }
 
 /// A column of a query.
@@ -164,7 +195,10 @@ pub(crate) struct Insert {
 /// A change of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
+    /// The rows that are changed, unless `from` finds them.
     pub(crate) scan: Scan,
+    /// `FROM`: rows whose first columns are those of the table.
+    pub(crate) from: Option<Node>,
     pub(crate) assignments: Vec<(usize, Expr)>,
     pub(crate) checks: Vec<(String, Expr)>,
     pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
@@ -173,7 +207,10 @@ pub(crate) struct Update {
 /// A removal of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Delete {
+    /// The rows that are removed, unless `using` finds them.
     pub(crate) scan: Scan,
+    /// `USING`: rows whose first columns are those of the table.
+    pub(crate) using: Option<Node>,
     pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
 }
 
@@ -214,6 +251,9 @@ impl Plan {
     pub(crate) fn leading_scan(&self) -> Option<&Scan> {
         match &self.work {
             Work::Query(query) => query.root.leading_scan(),
+            Work::Update(Update { from: Some(rows), .. }) | Work::Delete(Delete { using: Some(rows), .. }) => {
+                rows.leading_scan()
+            }
             Work::Update(update) => Some(&update.scan),
             Work::Delete(delete) => Some(&delete.scan),
             Work::Insert(_) | Work::Truncate(_) => None,
@@ -228,15 +268,16 @@ impl Node {
             Node::Filter(input, _)
             | Node::Project(input, _)
             | Node::Sort(input, _)
-            | Node::Distinct(input)
+            | Node::Distinct(input, _)
             | Node::Limit { input, .. }
+            | Node::Recursive { base: input, .. }
             | Node::Aggregate { input, .. }
             | Node::Join { left: input, .. }
             | Node::Lookup { left: input, .. }
             | Node::Lateral { left: input, .. }
             | Node::Combine { left: input, .. } => input.leading_scan(),
             Node::Append(parts) => parts.first()?.leading_scan(),
-            Node::Values(_) | Node::Virtual(_) | Node::Rows(..) => None,
+            Node::Values(_) | Node::Virtual(_) | Node::Rows(..) | Node::Working(_) => None,
         }
     }
 
@@ -245,7 +286,7 @@ impl Node {
         match self {
             Node::Values(rows) => rows.iter().flatten().for_each(|expr| visit(expr, 0)),
             Node::Scan(scan) => scan.visit_exprs(visit, 0),
-            Node::Virtual(_) => {}
+            Node::Virtual(_) | Node::Working(_) => {}
             Node::Rows(_, arguments) => arguments.iter().for_each(|expr| visit(expr, 0)),
             Node::Filter(input, condition) => {
                 input.visit_exprs(visit);
@@ -285,13 +326,16 @@ impl Node {
                 input.visit_exprs(visit);
                 keys.iter().for_each(|key| visit(&key.expr, 0));
             }
-            Node::Distinct(input) => input.visit_exprs(visit),
+            Node::Distinct(input, on) => {
+                input.visit_exprs(visit);
+                on.iter().for_each(|expr| visit(expr, 0));
+            }
             Node::Limit { input, limit, offset } => {
                 input.visit_exprs(visit);
                 limit.iter().chain(offset).for_each(|expr| visit(expr, 0));
             }
             Node::Append(parts) => parts.iter().for_each(|part| part.visit_exprs(visit)),
-            Node::Combine { left, right, .. } => {
+            Node::Combine { left, right, .. } | Node::Recursive { base: left, step: right, .. } => {
                 left.visit_exprs(visit);
                 right.visit_exprs(visit);
             }

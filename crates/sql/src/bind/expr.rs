@@ -245,6 +245,9 @@ impl Binder<'_> {
                     if level == 0 { Expr::Column(group) } else { Expr::Outer { level, column: group } };
                 return Ok(Typed { expr, ty, modifier });
             }
+            if let (Some(merged), None) = (first.merged_with, table) {
+                return self.merged_column(level, at, merged);
+            }
             let expr = if level == 0 { Expr::Column(at) } else { Expr::Outer { level, column: at } };
             return Ok(Typed { expr, ty, modifier });
         }
@@ -273,6 +276,26 @@ impl Binder<'_> {
             None => SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{column}\" does not exist")),
         }
         .at(position))
+    }
+
+    /// The one column that `USING` of a RIGHT or FULL JOIN has made of two.
+    pub(super) fn merged_column(
+        &mut self,
+        level: usize,
+        at: usize,
+        (other, both): (usize, bool),
+    ) -> Result<Typed, SqlError> {
+        let columns = &self.scopes[self.scopes.len() - 1 - level].columns;
+        let typed = |column: usize| {
+            let expr = if level == 0 { Expr::Column(column) } else { Expr::Outer { level, column } };
+            Typed { expr, ty: columns[column].output.ty, modifier: columns[column].output.modifier }
+        };
+        let (one, other) = (typed(at), typed(other));
+        if !both {
+            return Ok(other);
+        }
+        let (parts, ty) = self.unify_all(vec![one, other], "JOIN/USING")?;
+        Ok(Typed::new(Expr::Coalesce(parts), ty))
     }
 
     fn has_table(&self, table: &str) -> bool {
@@ -349,11 +372,34 @@ impl Binder<'_> {
                 Ok(Typed::boolean(Expr::InList(Box::new(value), list)))
             }
             ast::InTarget::Subquery(query) => {
+                if let ast::Expr::Tuple(parts) = value {
+                    return self.row_in_subquery(parts, query);
+                }
                 let value = self.expr(value)?;
                 self.in_subquery(CompareOp::Eq, false, value, query)
             }
             other => Err(SqlError::unsupported(format!("IN {}", short(&other.to_string())))),
         }
+    }
+
+    /// Binds `(a, b) IN (SELECT ..)`: the value is an array of the row's values.
+    fn row_in_subquery(&mut self, parts: &[ast::Expr], query: &ast::Query) -> Result<Typed, SqlError> {
+        let (subquery, columns) = self.subquery(query, None)?;
+        if columns.len() != parts.len() {
+            let many = if columns.len() > parts.len() { "many" } else { "few" };
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {many} columns")));
+        }
+        let mut values = Vec::new();
+        for (part, (ty, _)) in parts.iter().zip(columns) {
+            let value = self.expr(part)?;
+            if value.ty != ty && value.ty != SqlType::Unknown && !(value.ty.is_integer() && ty.is_integer()) {
+                return Err(SqlError::unsupported("a row in a subquery whose columns have other types")
+                    .hint("Cast the values of the row to the types of the subquery's columns."));
+            }
+            values.push(self.coerce(value, ty, Castability::Assignment)?.expr);
+        }
+        let value = Box::new(Expr::Array(values));
+        Ok(Typed::boolean(Expr::InSubquery { op: CompareOp::Eq, all: false, value, subquery }))
     }
 
     fn in_subquery(

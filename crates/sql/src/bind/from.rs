@@ -86,17 +86,20 @@ impl Binder<'_> {
             }
             let middle = columns.len();
             let right = self.factor(&join.relation, columns)?;
-            use ast::JoinOperator::{CrossJoin, Inner, Join, Left, LeftOuter};
+            use ast::JoinOperator::{
+                CrossJoin, FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter,
+            };
             let (kind, constraint) = match &join.join_operator {
                 Join(constraint) | Inner(constraint) | CrossJoin(constraint) => (JoinKind::Inner, constraint),
                 Left(constraint) | LeftOuter(constraint) => (JoinKind::Left, constraint),
+                Right(constraint) | RightOuter(constraint) => (JoinKind::Right, constraint),
+                FullOuter(constraint) => (JoinKind::Full, constraint),
                 _ => {
-                    return Err(
-                        SqlError::unsupported("this kind of join").hint("Use INNER, LEFT or CROSS JOIN.")
-                    );
+                    return Err(SqlError::unsupported("this kind of join")
+                        .hint("Use INNER, LEFT, RIGHT, FULL or CROSS JOIN."));
                 }
             };
-            let on = self.join_condition(constraint, columns, start, middle)?;
+            let on = self.join_condition(constraint, kind, columns, start, middle)?;
             bound = From::Join { left: Box::new(bound), right: Box::new(right), kind, on };
         }
         Ok(bound)
@@ -105,6 +108,7 @@ impl Binder<'_> {
     fn join_condition(
         &mut self,
         constraint: &ast::JoinConstraint,
+        kind: JoinKind,
         columns: &mut [ScopeColumn],
         start: usize,
         middle: usize,
@@ -138,7 +142,7 @@ impl Binder<'_> {
             }
             ast::JoinConstraint::UsingAlias(..) => return Err(SqlError::unsupported("USING with an alias")),
         };
-        let mut on = Vec::new();
+        let (mut on, mut first) = (Vec::new(), Vec::new());
         for name in names {
             let find = |part: &[ScopeColumn], base: usize| {
                 part.iter()
@@ -152,9 +156,31 @@ impl Binder<'_> {
                     format!("column \"{name}\" specified in USING clause does not exist in both tables"),
                 ));
             };
+            if columns[left].merged_with.is_some() || columns[right].merged_with.is_some() {
+                return Err(SqlError::unsupported("USING of a column that a RIGHT or FULL JOIN has merged"));
+            }
+            first.push(left);
             let typed = |at: usize| Typed::new(Expr::Column(at), columns[at].output.ty);
             on.push(self.comparison(CompareOp::Eq, typed(left), typed(right))?.expr);
-            columns[right].is_merged = true;
+            match kind {
+                JoinKind::Inner | JoinKind::Left => columns[right].is_merged = true,
+                // The one column has the value of the side whose rows are all there.
+                JoinKind::Right => {
+                    columns[left].merged_with = Some((right, false));
+                    columns[right].is_merged = true;
+                }
+                JoinKind::Full => {
+                    columns[left].merged_with = Some((right, true));
+                    columns[right].is_merged = true;
+                }
+            }
+        }
+        let mut order: Vec<usize> = (start..columns.len()).collect();
+        order.sort_by_key(|at| {
+            (first.iter().position(|column| column == at).unwrap_or(usize::MAX), columns[*at].place)
+        });
+        for (place, at) in (start..).zip(order) {
+            columns[at].place = place;
         }
         Ok(on)
     }
@@ -296,12 +322,15 @@ impl Binder<'_> {
         if let Some(alias) = alias {
             rename(&mut described, alias)?;
         }
-        columns.extend(described.into_iter().map(|output| ScopeColumn {
+        let first = columns.len();
+        columns.extend((first..).zip(described).map(|(place, output)| ScopeColumn {
             table: table.clone(),
             // The number of the row itself is there to be named, and not a column that a table was given.
             is_hidden: output.name == "tableoid",
             output,
             is_merged: false,
+            merged_with: None,
+            place,
         }));
         Ok(())
     }

@@ -132,8 +132,10 @@ impl Binder<'_> {
                 "unequal number of entries in row expressions",
             ));
         }
-        if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
-            return Err(SqlError::unsupported(format!("the comparison {op} of rows")));
+        let order = compare_op(&op.to_string())
+            .ok_or_else(|| SqlError::unsupported(format!("the comparison {op} of rows")))?;
+        if !matches!(order, CompareOp::Eq | CompareOp::Ne) {
+            return self.order_rows(ones, order, others);
         }
         let mut parts = Vec::new();
         for (one, other) in ones.iter().zip(others) {
@@ -142,6 +144,35 @@ impl Binder<'_> {
         }
         let all = Expr::And(parts);
         Ok(Typed::boolean(if *op == BinaryOperator::Eq { all } else { Expr::Not(Box::new(all)) }))
+    }
+
+    /// Binds `(a, b) < (c, d)`: the first values that differ decide.
+    fn order_rows(
+        &mut self,
+        ones: &[ast::Expr],
+        op: CompareOp,
+        others: &[ast::Expr],
+    ) -> Result<Typed, SqlError> {
+        let strict = match op {
+            CompareOp::Le => CompareOp::Lt,
+            CompareOp::Ge => CompareOp::Gt,
+            strict => strict,
+        };
+        let mut bound: Option<Expr> = None;
+        for (one, other) in ones.iter().zip(others).rev() {
+            let (one, other) = (self.expr(one)?, self.expr(other)?);
+            bound = Some(match bound {
+                None => self.comparison(op, one, other)?.expr,
+                Some(rest) => {
+                    let equal = self.comparison(CompareOp::Eq, one.clone(), other.clone())?.expr;
+                    let before = self.comparison(strict, one, other)?.expr;
+                    Expr::Or(vec![before, Expr::And(vec![equal, rest])])
+                }
+            });
+        }
+        bound
+            .map(Typed::boolean)
+            .ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, "cannot compare rows of zero length"))
     }
 
     pub(super) fn comparison(&mut self, op: CompareOp, one: Typed, other: Typed) -> Result<Typed, SqlError> {

@@ -3,7 +3,7 @@
 use sqlparser::ast;
 
 use super::query::sort_key;
-use super::{Binder, Scope, Typed, ident, object_name};
+use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::aggregate::{Aggregate, AggregateCall};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
@@ -44,11 +44,11 @@ impl Binder<'_> {
         &mut self,
         select: &ast::Select,
         order: &[&ast::OrderByExpr],
-        for_update: bool,
+        locks: &[ast::LockClause],
     ) -> Result<Query, SqlError> {
         refuse_clauses(select)?;
         let scopes = self.scopes.len();
-        let bound = self.select_of(select, order, for_update);
+        let bound = self.select_of(select, order, locks);
         self.scopes.truncate(scopes);
         bound
     }
@@ -57,21 +57,26 @@ impl Binder<'_> {
         &mut self,
         select: &ast::Select,
         order: &[&ast::OrderByExpr],
-        for_update: bool,
+        locks: &[ast::LockClause],
     ) -> Result<Query, SqlError> {
         let from = self.from(&select.from)?;
+        let locks = self.locks(locks)?;
         let filter = select.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
         let is_grouped = self.begin_groups(select, order)?;
         let mut items = self.items(&select.projection)?;
         let having = select.having.as_ref().map(|having| self.condition(having, "HAVING")).transpose()?;
-        let distinct = match &select.distinct {
-            None | Some(ast::Distinct::All) => false,
-            Some(ast::Distinct::Distinct) => true,
-            Some(ast::Distinct::On(_)) => return Err(SqlError::unsupported("SELECT DISTINCT ON")),
-        };
+        let distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
         let width = items.len();
         let columns: Vec<OutputColumn> = items.iter().map(|(_, column)| column.clone()).collect();
-        let keys = self.order_of(order, &columns, &mut items, distinct)?;
+        let mut keys = self.order_of(order, &columns, &mut items, distinct)?;
+        let on = match &select.distinct {
+            Some(ast::Distinct::On(exprs)) => self.distinct_on(exprs, &columns, &mut items, &keys)?,
+            _ => Vec::new(),
+        };
+        if !on.is_empty() && keys.is_empty() {
+            // The rows that are kept are the first ones; they come in the order of what they are distinct in.
+            keys = on.iter().map(|at| SortKey { expr: Expr::Column(*at), descending: false, nulls_first: false }).collect();
+        }
 
         let grouping = self.scopes.pop().and_then(|scope| scope.grouping);
         let exprs: Vec<Expr> = items.into_iter().map(|(expr, _)| expr).collect();
@@ -86,7 +91,7 @@ impl Binder<'_> {
             None => exprs.iter().chain(keys.iter().map(|key| &key.expr)).collect(),
         };
         above.iter().for_each(|expr| expr.columns(&mut used));
-        let mut node = self.plan_from(from, filter, used, for_update)?;
+        let mut node = self.plan_from(from, filter, used, &locks)?;
         if let Some(grouping) = grouping.filter(|_| is_grouped) {
             let groups = grouping.groups.into_iter().map(|(_, typed)| typed.expr).collect();
             node = Node::Aggregate { input: Box::new(node), groups, calls: grouping.calls };
@@ -96,14 +101,63 @@ impl Binder<'_> {
         }
         node = Node::Project(Box::new(node), exprs);
         if distinct {
-            node = Node::Distinct(Box::new(node));
+            node = Node::Distinct(Box::new(node), Vec::new());
         }
         if !keys.is_empty() {
             node = Node::Sort(Box::new(node), keys);
+            if !on.is_empty() {
+                node = Node::Distinct(Box::new(node), on.into_iter().map(Expr::Column).collect());
+            }
             let kept: Vec<Expr> = (0..width).map(Expr::Column).collect();
             node = Node::Project(Box::new(node), kept);
         }
         Ok(Query { root: node, columns })
+    }
+
+    /// Binds the expressions of DISTINCT ON: the columns of the rows that they are. They have to be those that the order begins with.
+    fn distinct_on(
+        &mut self,
+        exprs: &[ast::Expr],
+        columns: &[OutputColumn],
+        items: &mut Vec<(Expr, OutputColumn)>,
+        keys: &[SortKey],
+    ) -> Result<Vec<usize>, SqlError> {
+        let mut places = Vec::new();
+        for expr in exprs {
+            let at = self.item_place(expr, columns, items)?;
+            if !places.contains(&at) {
+                places.push(at);
+            }
+        }
+        let is_other = |key: &SortKey| !matches!(key.expr, Expr::Column(at) if places.contains(&at));
+        if keys.iter().take(places.len()).any(is_other) {
+            return Err(SqlError::new(
+                SqlState::INVALID_COLUMN_REFERENCE,
+                "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
+            ));
+        }
+        Ok(places)
+    }
+
+    /// The place of an expression among the items, to which it is added if it is none of them.
+    fn item_place(
+        &mut self,
+        expr: &ast::Expr,
+        columns: &[OutputColumn],
+        items: &mut Vec<(Expr, OutputColumn)>,
+    ) -> Result<usize, SqlError> {
+        if let Some(at) = self.output_column(expr, columns)? {
+            return Ok(at);
+        }
+        let typed = self.expr(expr)?;
+        let same = items.iter().position(|(item, _)| {
+            matches!((item, &typed.expr), (Expr::Column(one), Expr::Column(other)) if one == other)
+        });
+        if let Some(at) = same {
+            return Ok(at);
+        }
+        items.push(self.item(typed, String::new())?);
+        Ok(items.len() - 1)
     }
 
     /// Binds the groups; returns true if the query has groups or aggregates.
@@ -220,7 +274,12 @@ impl Binder<'_> {
             ));
         }
         let before = bound.len();
-        for (at, column) in scope.columns.iter().enumerate() {
+        let mut order: Vec<(usize, &ScopeColumn)> = scope.columns.iter().enumerate().collect();
+        if table.is_none() {
+            order.sort_by_key(|(_, column)| column.place);
+        }
+        let mut merged = Vec::new();
+        for (at, column) in order {
             let is_named = table.is_some_and(|table| column.table == table);
             if !is_named && (table.is_some() || column.is_merged || column.is_hidden) {
                 continue;
@@ -237,7 +296,15 @@ impl Binder<'_> {
                     )
                 })?),
             };
+            if let (Some(other), None) = (column.merged_with, table) {
+                merged.push((bound.len(), at, other));
+            }
             bound.push((expr, column.output.clone()));
+        }
+        for (place, at, other) in merged {
+            let typed = self.merged_column(0, at, other)?;
+            let name = std::mem::take(&mut bound[place].1.name);
+            bound[place] = self.item(typed, name)?;
         }
         match table {
             Some(table) if bound.len() == before => Err(SqlError::new(
@@ -258,28 +325,14 @@ impl Binder<'_> {
     ) -> Result<Vec<SortKey>, SqlError> {
         let mut keys = Vec::new();
         for by in order {
-            let at = match self.output_column(&by.expr, columns)? {
-                Some(at) => at,
-                None => {
-                    let typed = self.expr(&by.expr)?;
-                    let same = items.iter().position(|(expr, _)| {
-                        matches!((expr, &typed.expr), (Expr::Column(one), Expr::Column(other)) if one == other)
-                    });
-                    match same {
-                        Some(at) => at,
-                        None if distinct => {
-                            return Err(SqlError::new(
-                                SqlState::INVALID_COLUMN_REFERENCE,
-                                "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
-                            ));
-                        }
-                        None => {
-                            items.push(self.item(typed, String::new())?);
-                            items.len() - 1
-                        }
-                    }
-                }
-            };
+            let before = items.len();
+            let at = self.item_place(&by.expr, columns, items)?;
+            if distinct && items.len() > before {
+                return Err(SqlError::new(
+                    SqlState::INVALID_COLUMN_REFERENCE,
+                    "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+                ));
+            }
             keys.push(sort_key(Expr::Column(at), by));
         }
         Ok(keys)

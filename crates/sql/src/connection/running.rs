@@ -164,6 +164,7 @@ impl Connection {
             self.undo_definitions().await;
         }
         self.portals.clear();
+        self.end_cursors(commits && done.is_ok());
         self.ended();
         done
     }

@@ -214,7 +214,7 @@ fn groups_orders_and_limits() {
             ("SELECT id FROM emp EXCEPT SELECT id FROM dept", "4"),
             ("SELECT 1 UNION SELECT 'a'::text", "42804"),
             ("SELECT 1, 2 UNION SELECT 1", "42601"),
-            ("SELECT * FROM emp e RIGHT JOIN dept d ON true", "0A000"),
+            ("SELECT * FROM emp e RIGHT JOIN LATERAL (SELECT e.id) d ON true", "0A000"),
             ("SELECT id FROM emp FOR UPDATE", "1 / 2 / 3 / 4"),
             ("SELECT id FROM emp WHERE id = 1 FOR UPDATE", "1"),
         ],
