@@ -89,6 +89,7 @@ pub(crate) struct Binder<'a> {
     params: Vec<Option<SqlType>>,
     subqueries: usize,
     tables: Vec<Arc<TableEntry>>,
+    views: Vec<String>,
     /// The scopes around, the innermost last.
     scopes: Vec<Scope>,
     named: Vec<Named>,
@@ -106,6 +107,7 @@ impl<'a> Binder<'a> {
             params: params.to_vec(),
             subqueries: 0,
             tables: Vec::new(),
+            views: Vec::new(),
             scopes: Vec::new(),
             named: Vec::new(),
             depth: 0,
@@ -117,8 +119,8 @@ impl<'a> Binder<'a> {
         let work = match statement {
             ast::Statement::Query(query) => match &*query.body {
                 ast::SetExpr::Insert(inner) | ast::SetExpr::Update(inner) | ast::SetExpr::Delete(inner) => {
-                    if query.with.is_some() {
-                        return Err(SqlError::unsupported("WITH before a statement that changes rows"));
+                    if let Some(with) = &query.with {
+                        self.with(with)?;
                     }
                     return self.plan(inner);
                 }
@@ -135,7 +137,7 @@ impl<'a> Binder<'a> {
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
         let types = self.params.into_iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        (Plan { work, tables: self.tables, subqueries: self.subqueries }, types)
+        (Plan { work, tables: self.tables, views: self.views, subqueries: self.subqueries }, types)
     }
 
     /// The table of a name that a statement writes.
@@ -148,6 +150,9 @@ impl<'a> Binder<'a> {
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 format!("permission denied: \"{table}\" is a system catalog"),
             ));
+        }
+        if self.schema.views.contains_key(&table) {
+            return Err(SqlError::unsupported(format!("a change of the rows of view \"{table}\"")));
         }
         let found = self.schema.table(&table).map_err(|error| error.at(self.position_of(name)))?;
         Ok(self.uses(found))

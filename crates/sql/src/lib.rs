@@ -28,6 +28,8 @@ mod explain;
 mod expr;
 mod format;
 mod functions;
+mod interval;
+mod json;
 mod kept;
 mod load;
 mod numeric;
@@ -47,6 +49,7 @@ pub use connection::{CancelHandle, ConnectOptions, Connection, StatementDescript
 pub use database::{SqlDatabase, SqlOptions};
 pub use error::{Severity, SqlError, SqlErrorFields, SqlState};
 pub use format::{Format, decode, encode, parse, text_of};
+pub use interval::Interval;
 pub use numeric::Numeric;
 pub use settings::{SERVER_VERSION, Settings};
 pub use sink::{Column, Sink, SinkFuture};

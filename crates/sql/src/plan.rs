@@ -4,6 +4,7 @@
 //!
 //! A row that flows between nodes has the columns of all tables of its `FROM` side by side; columns that nothing reads are NULL.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::aggregate::AggregateCall;
@@ -12,6 +13,7 @@ use crate::expr::{CompareOp, Expr};
 use crate::schema::TableEntry;
 use crate::sink::Column;
 use crate::types::{Modifier, SqlType};
+use crate::value::Value;
 
 /// The way to the rows of a table.
 #[derive(Clone, Debug)]
@@ -75,6 +77,22 @@ pub(crate) struct SortKey {
     pub(crate) expr: Expr,
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
+}
+
+/// The order of two rows by the values of their keys.
+pub(crate) fn compare_keys(keys: &[SortKey], one: &[Value], other: &[Value]) -> Ordering {
+    let orders = keys.iter().zip(one.iter().zip(other)).map(|(key, (one, other))| {
+        match (one.is_null(), other.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) if key.nulls_first => Ordering::Less,
+            (true, false) => Ordering::Greater,
+            (false, true) if key.nulls_first => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) if key.descending => other.total_cmp(one),
+            (false, false) => one.total_cmp(other),
+        }
+    });
+    orders.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
 /// A part of a plan that returns rows.
@@ -231,6 +249,8 @@ pub(crate) struct Plan {
     pub(crate) work: Work,
     /// The tables that it uses.
     pub(crate) tables: Vec<Arc<TableEntry>>,
+    /// The names of the views that it was made of.
+    pub(crate) views: Vec<String>,
     /// The number of its subqueries.
     pub(crate) subqueries: usize,
 }
@@ -319,7 +339,7 @@ impl Node {
                 input.visit_exprs(visit);
                 groups.iter().for_each(|expr| visit(expr, 0));
                 for call in calls {
-                    call.arguments.iter().chain(&call.filter).for_each(|expr| visit(expr, 0));
+                    call.exprs().for_each(|expr| visit(expr, 0));
                 }
             }
             Node::Sort(input, keys) => {

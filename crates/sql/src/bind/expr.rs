@@ -178,9 +178,41 @@ impl Binder<'_> {
                 self.subscripts(expr, root, access_chain)
             }
             ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row of values in this place")),
-            ast::Expr::Interval(_) => Err(SqlError::unsupported("the type interval")),
+            ast::Expr::Interval(interval) => self.interval(interval),
+            ast::Expr::AtTimeZone { timestamp, time_zone } => {
+                let (moment, zone) = (self.expr(timestamp)?, self.expr(time_zone)?);
+                self.call("timezone", vec![zone, moment])
+            }
+            ast::Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let mut arguments = vec![self.expr(expr)?, self.expr(overlay_what)?, self.expr(overlay_from)?];
+                if let Some(count) = overlay_for {
+                    arguments.push(self.expr(count)?);
+                }
+                self.call("overlay", arguments)
+            }
             other => Err(SqlError::unsupported(format!("the expression {}", short(&other.to_string())))),
         }
+    }
+
+    /// An interval of a literal, perhaps with the unit of its number behind it.
+    fn interval(&mut self, interval: &ast::Interval) -> Result<Typed, SqlError> {
+        if interval.leading_precision.is_some() || interval.fractional_seconds_precision.is_some() {
+            return Err(SqlError::unsupported("an interval with a precision"));
+        }
+        let value = match &*interval.value {
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::SingleQuotedString(text) => text.clone(),
+                other => return Err(SqlError::unsupported(format!("the interval {other}"))),
+            },
+            other => return Err(SqlError::unsupported(format!("the interval {}", short(&other.to_string())))),
+        };
+        let is_number = value.trim().parse::<f64>().is_ok();
+        let text = match (&interval.last_field, &interval.leading_field) {
+            (None, Some(unit)) if is_number => format!("{value} {unit}"),
+            _ => value,
+        };
+        let typed = Typed::new(Expr::Const(Value::from(text)), SqlType::Unknown);
+        self.cast(typed, SqlType::Interval, Modifier::None, true)
     }
 
     /// Elements of an array by their numbers.
@@ -192,8 +224,13 @@ impl Binder<'_> {
     ) -> Result<Typed, SqlError> {
         let mut array = self.expr(root)?;
         for access in chain {
-            let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {
-                return Err(SqlError::unsupported(format!("the expression {expr}")));
+            let index = match access {
+                ast::AccessExpr::Subscript(ast::Subscript::Index { index }) => index,
+                ast::AccessExpr::Subscript(ast::Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
+                    array = self.slice(array, lower_bound.as_ref(), upper_bound.as_ref())?;
+                    continue;
+                }
+                _ => return Err(SqlError::unsupported(format!("the expression {expr}"))),
             };
             let element = array.ty.element().ok_or_else(|| {
                 SqlError::new(
@@ -206,6 +243,22 @@ impl Binder<'_> {
             array = Typed::new(Expr::Subscript(Box::new(array.expr), Box::new(index.expr)), element);
         }
         Ok(array)
+    }
+
+    fn slice(
+        &mut self,
+        array: Typed,
+        lower: Option<&ast::Expr>,
+        upper: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
+        let ty = array.ty;
+        let mut bound = |bound: Option<&ast::Expr>, otherwise: i64| match bound {
+            Some(expr) => self.expr(expr),
+            None => Ok(Typed::new(Expr::Const(Value::Int(otherwise)), SqlType::Int4)),
+        };
+        let (lower, upper) = (bound(lower, 1)?, bound(upper, i64::from(i32::MAX))?);
+        let sliced = self.call("array_slice", vec![array, lower, upper])?;
+        Ok(Typed::new(sliced.expr, ty))
     }
 
     /// The column of a name, in the innermost scope that has one.

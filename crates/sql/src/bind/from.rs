@@ -12,7 +12,7 @@ use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr};
 use crate::plan::{JoinKind, Node, OutputColumn, Query, RowsFunction, Scan};
-use crate::schema::TableEntry;
+use crate::schema::{TableEntry, ViewMeta};
 use crate::types::{Modifier, SqlType};
 
 /// A FROM whose names are bound.
@@ -286,10 +286,32 @@ impl Binder<'_> {
             self.name_columns(described.collect(), known, alias, columns)?;
             return Ok(From::Table { table, offset });
         }
+        if let Some(view) = self.schema.views.get(&table).filter(|_| is_own(schema.as_deref())) {
+            let query = self.view(&table, &Arc::clone(view))?;
+            return self.enter(query.root, query.columns, known, alias, columns);
+        }
         if let Some(catalog) = catalogs::find(schema.as_deref(), &table) {
             return self.enter(Node::Virtual(catalog), catalogs::columns(catalog), known, alias, columns);
         }
         Err(crate::schema::no_relation(&table).at(self.position_of(name)))
+    }
+
+    /// Binds the query of a view, apart from all names around it.
+    fn view(&mut self, name: &str, view: &ViewMeta) -> Result<Query, SqlError> {
+        let statements = crate::parse::statements(&view.text)?;
+        let Some(ast::Statement::Query(query)) = statements.first() else {
+            return Err(crate::schema::no_relation(name));
+        };
+        self.views.push(name.to_owned());
+        let (scopes, named) = (std::mem::take(&mut self.scopes), std::mem::take(&mut self.named));
+        let bound = self.query(query);
+        (self.scopes, self.named) = (scopes, named);
+        let mut bound = bound?;
+        for (column, kept) in bound.columns.iter_mut().zip(&view.columns) {
+            column.name.clone_from(&kept.name);
+            column.origin = (0, 0);
+        }
+        Ok(bound)
     }
 
     /// Adds the columns of a node to those in scope.

@@ -54,7 +54,7 @@ impl Binder<'_> {
         Ok(bound)
     }
 
-    fn with(&mut self, with: &ast::With) -> Result<(), SqlError> {
+    pub(super) fn with(&mut self, with: &ast::With) -> Result<(), SqlError> {
         for cte in &with.cte_tables {
             if cte.from.is_some() {
                 return Err(SqlError::unsupported("FROM of a query with a name"));

@@ -2,6 +2,7 @@
 
 use sqlparser::ast;
 
+use super::joins::Locks;
 use super::query::sort_key;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::aggregate::{Aggregate, AggregateCall};
@@ -63,6 +64,9 @@ impl Binder<'_> {
         let locks = self.locks(locks)?;
         let filter = select.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
         let is_grouped = self.begin_groups(select, order)?;
+        if locks != Locks::None && (is_grouped || select.distinct.is_some()) {
+            return Err(SqlError::unsupported("FOR UPDATE with GROUP BY, DISTINCT or aggregate functions"));
+        }
         let mut items = self.items(&select.projection)?;
         let having = select.having.as_ref().map(|having| self.condition(having, "HAVING")).transpose()?;
         let distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
@@ -85,7 +89,7 @@ impl Binder<'_> {
             Some(grouping) => {
                 let groups = grouping.groups.iter().map(|(_, typed)| &typed.expr);
                 groups
-                    .chain(grouping.calls.iter().flat_map(|call| call.arguments.iter().chain(&call.filter)))
+                    .chain(grouping.calls.iter().flat_map(AggregateCall::exprs))
                     .collect()
             }
             None => exprs.iter().chain(keys.iter().map(|key| &key.expr)).collect(),
@@ -425,6 +429,15 @@ fn aggregates(expr: &ast::Expr) -> bool {
     }
 }
 
+/// Returns true for a literal, however often it is cast: the last cast names it.
+fn is_literal(expr: &ast::Expr) -> bool {
+    match expr {
+        ast::Expr::Value(_) | ast::Expr::TypedString(_) | ast::Expr::Interval(_) => true,
+        ast::Expr::Cast { expr, .. } => is_literal(expr),
+        _ => false,
+    }
+}
+
 /// The name of a column that an expression without an alias has.
 pub(super) fn name_of(expr: &ast::Expr) -> String {
     match expr {
@@ -435,7 +448,7 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
             object_name(&function.name).map_or_else(|_| String::new(), |(_, name)| name)
         }
         ast::Expr::Cast { expr, data_type, .. } => match name_of(expr) {
-            name if name == "?column?" => {
+            name if name == "?column?" || is_literal(expr) => {
                 super::data_type(data_type).map_or(name, |(ty, _)| ty.internal_name().to_owned())
             }
             name => name,
@@ -451,7 +464,15 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
         ast::Expr::Extract { .. } => "extract".to_owned(),
         ast::Expr::Substring { .. } => "substring".to_owned(),
         ast::Expr::Position { .. } => "position".to_owned(),
-        ast::Expr::Trim { .. } => "btrim".to_owned(),
+        ast::Expr::Trim { trim_where, .. } => match trim_where {
+            Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),
+            Some(ast::TrimWhereField::Trailing) => "rtrim".to_owned(),
+            _ => "btrim".to_owned(),
+        },
+        ast::Expr::Interval(_) => "interval".to_owned(),
+        ast::Expr::AtTimeZone { .. } => "timezone".to_owned(),
+        ast::Expr::Overlay { .. } => "overlay".to_owned(),
+        ast::Expr::CompoundFieldAccess { root, .. } => name_of(root),
         ast::Expr::Ceil { .. } => "ceil".to_owned(),
         ast::Expr::Floor { .. } => "floor".to_owned(),
         ast::Expr::Subquery(query) => match &*query.body {

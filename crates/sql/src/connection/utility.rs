@@ -109,6 +109,8 @@ impl Connection {
             | ast::Statement::CreateIndex(_)
             | ast::Statement::CreateSequence { .. }
             | ast::Statement::AlterTable(_)
+            | ast::Statement::CreateView(_)
+            | ast::Statement::Comment { .. }
             | ast::Statement::Drop { .. } => self.define(statement, text, sink).await,
             other => Err(SqlError::unsupported(first_words(&other.to_string()))),
         }

@@ -8,7 +8,7 @@ use crate::aggregate::{AggregateCall, State};
 use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, Row, Subquery};
-use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey};
+use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, compare_keys};
 use crate::value::Value;
 
 /// The right side of a join that is evaluated for each row of the left one.
@@ -365,20 +365,7 @@ impl Exec<'_, '_> {
             let key: Result<Row, SqlError> = keys.iter().map(|key| key.expr.eval(&self.env, &row)).collect();
             keyed.push((key?, row));
         }
-        keyed.sort_by(|(one, _), (other, _)| {
-            let orders = keys.iter().zip(one.iter().zip(other)).map(|(key, (one, other))| {
-                match (one.is_null(), other.is_null()) {
-                    (true, true) => std::cmp::Ordering::Equal,
-                    (true, false) if key.nulls_first => std::cmp::Ordering::Less,
-                    (true, false) => std::cmp::Ordering::Greater,
-                    (false, true) if key.nulls_first => std::cmp::Ordering::Greater,
-                    (false, true) => std::cmp::Ordering::Less,
-                    (false, false) if key.descending => other.total_cmp(one),
-                    (false, false) => one.total_cmp(other),
-                }
-            });
-            orders.into_iter().find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
-        });
+        keyed.sort_by(|(one, _), (other, _)| compare_keys(keys, one, other));
         Ok(keyed.into_iter().map(|(_, row)| row).collect())
     }
 

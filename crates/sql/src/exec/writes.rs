@@ -217,9 +217,8 @@ impl Exec<'_, '_> {
 
 /// The columns of a row by name, as the engine keeps them.
 pub(crate) fn named<'t>(table: &'t TableEntry, row: &[Value]) -> Vec<(&'t str, Stored)> {
-    let column =
-        |(column, value): (&'t crate::schema::ColumnEntry, &Value)| (&*column.name, to_stored(value, column));
-    table.columns.iter().zip(row).map(column).collect()
+    let fields = table.handle.columns().iter().zip(&table.columns);
+    fields.zip(row).map(|((field, column), value)| (&*field.name, to_stored(value, column))).collect()
 }
 
 fn stored_assignments(

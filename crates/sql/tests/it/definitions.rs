@@ -46,7 +46,7 @@ fn tables_and_indexes_come_and_go() {
             ("ALTER TABLE t DROP COLUMN d", "0A000"),
             ("ALTER TABLE t ADD CONSTRAINT t_u UNIQUE (b)", "ALTER TABLE"),
             ("INSERT INTO t VALUES (9, 20)", "23505"),
-            ("CREATE VIEW v AS SELECT 1", "0A000"),
+            ("CREATE MATERIALIZED VIEW v AS SELECT 1", "0A000"),
             ("CREATE TEMP TABLE v(a int)", "0A000"),
             ("DROP TABLE t, nothing", "42P01"),
             ("DROP TABLE IF EXISTS t", "NOTICE: table \"t\" does not exist, skipping / DROP TABLE"),
