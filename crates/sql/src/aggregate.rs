@@ -47,6 +47,11 @@ impl AggregateCall {
 }
 
 impl Aggregate {
+    /// The names of all aggregates.
+    #[cfg(test)]
+    pub(crate) const NAMES: [&str; 10] =
+        ["array_agg", "avg", "bool_and", "bool_or", "count", "every", "max", "min", "string_agg", "sum"];
+
     /// The aggregate of a name.
     pub(crate) fn named(name: &str) -> Option<Aggregate> {
         Some(match name {
@@ -79,8 +84,9 @@ impl Aggregate {
             (Aggregate::Avg, SqlType::Int2 | SqlType::Int4) => (SqlType::Numeric, SqlType::Numeric),
             (Aggregate::Sum, SqlType::Float4) => (argument, SqlType::Float4),
             (Aggregate::Avg, SqlType::Float4 | SqlType::Float8) => (SqlType::Float8, SqlType::Float8),
-            (Aggregate::Min | Aggregate::Max, SqlType::Unknown) => (SqlType::Text, SqlType::Text),
-            (Aggregate::Min | Aggregate::Max, SqlType::Varchar) => (SqlType::Text, SqlType::Text),
+            (Aggregate::Min | Aggregate::Max, SqlType::Unknown | SqlType::Varchar) => {
+                (SqlType::Text, SqlType::Text)
+            }
             (Aggregate::Sum | Aggregate::Avg, SqlType::Interval) => (argument, argument),
             (Aggregate::Min | Aggregate::Max, ty) if ty != SqlType::Bool => (ty, ty),
             (Aggregate::Sum, SqlType::Float8) | (Aggregate::BoolAnd | Aggregate::BoolOr, SqlType::Bool) => {
@@ -108,7 +114,14 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new() -> State {
-        State { count: 0, value: Value::Null, texts: String::new(), values: Vec::new(), seen: HashSet::new(), waiting: Vec::new() }
+        State {
+            count: 0,
+            value: Value::Null,
+            texts: String::new(),
+            values: Vec::new(),
+            seen: HashSet::new(),
+            waiting: Vec::new(),
+        }
     }
 
     /// Adds a row of the group.

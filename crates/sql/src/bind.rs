@@ -14,6 +14,7 @@ mod operators;
 mod query;
 mod select;
 mod types;
+mod window;
 mod writes;
 
 use std::sync::Arc;
@@ -72,6 +73,8 @@ struct Scope {
     columns: Vec<ScopeColumn>,
     /// The groups and aggregates, once the query has them.
     grouping: Option<select::Grouping>,
+    /// What the list of the query adds to its rows.
+    added: window::Added,
 }
 
 /// A query with a name, of `WITH`.
@@ -312,7 +315,7 @@ impl<'a> Binder<'a> {
             place: 0,
             is_hidden: false,
         };
-        self.scopes.push(Scope { columns: columns.iter().map(column).collect(), grouping: None });
+        self.scopes.push(Scope { columns: columns.iter().map(column).collect(), ..Scope::default() });
         let bound = self.expr(&parsed);
         self.scopes.pop();
         bound

@@ -42,10 +42,12 @@ pub(crate) fn castability(from: SqlType, to: SqlType) -> Option<Castability> {
         return Some(if one < other { Castability::Implicit } else { Castability::Assignment });
     }
     match (from, to) {
-        (Date, Timestamp | Timestamptz) | (Timestamp, Timestamptz) => Some(Castability::Implicit),
-        (Timestamptz, Timestamp | Date | Time) | (Timestamp, Date | Time) => Some(Castability::Assignment),
-        (Time, SqlType::Interval) => Some(Castability::Implicit),
-        (SqlType::Interval, Time) => Some(Castability::Assignment),
+        (Date, Timestamp | Timestamptz) | (Timestamp, Timestamptz) | (Time, SqlType::Interval) => {
+            Some(Castability::Implicit)
+        }
+        (Timestamptz, Timestamp | Date | Time) | (Timestamp, Date | Time) | (SqlType::Interval, Time) => {
+            Some(Castability::Assignment)
+        }
         (Bool, Int4) | (Int4, Bool) => Some(Castability::Explicit),
         (Numeric, Bool) | (Bool, Numeric) => None,
         (one, other) if one.is_oid() && other.is_oid() => Some(Castability::Implicit),

@@ -88,6 +88,14 @@ fn node(part: &Node, depth: usize, lines: &mut Vec<String>) {
             line(if groups.is_empty() { "Aggregate" } else { "Aggregate by groups" });
             node(input, depth + 1, lines);
         }
+        Node::Window { input, .. } => {
+            line("Window functions");
+            node(input, depth + 1, lines);
+        }
+        Node::ProjectSet { input, .. } => {
+            line("Functions that return rows");
+            node(input, depth + 1, lines);
+        }
         Node::Sort(input, _) => {
             line("Sort");
             node(input, depth + 1, lines);

@@ -153,10 +153,18 @@ impl Interval {
         let mut out = self;
         if hours {
             let whole = i32::try_from(out.micros / DAY).map_err(|_| beyond())?;
-            out = Interval { days: out.days.checked_add(whole).ok_or_else(beyond)?, micros: out.micros % DAY, ..out };
+            out = Interval {
+                days: out.days.checked_add(whole).ok_or_else(beyond)?,
+                micros: out.micros % DAY,
+                ..out
+            };
         }
         if days {
-            out = Interval { months: out.months.checked_add(out.days / 30).ok_or_else(beyond)?, days: out.days % 30, ..out };
+            out = Interval {
+                months: out.months.checked_add(out.days / 30).ok_or_else(beyond)?,
+                days: out.days % 30,
+                ..out
+            };
         }
         if hours && days {
             // One sign for all parts.
@@ -204,7 +212,8 @@ impl Interval {
             } else if let Some((years, months)) = word.get(1..).and_then(|rest| rest.split_once('-')) {
                 let sign = if word.starts_with('-') { -1.0 } else { 1.0 };
                 let years = format!("{}{years}", &word[..1]);
-                let (years, months) = (number(&years).ok_or_else(invalid)?, number(months).ok_or_else(invalid)?);
+                let (years, months) =
+                    (number(&years).ok_or_else(invalid)?, number(months).ok_or_else(invalid)?);
                 sum.months += years * 12.0 + sign * months;
             } else {
                 let count = number(&word).ok_or_else(invalid)?;
@@ -220,11 +229,7 @@ impl Interval {
     pub(crate) fn push(self, out: &mut String) {
         let start = out.len();
         let mut was_negative = false;
-        let parts = [
-            (self.months / 12, "year"),
-            (self.months % 12, "mon"),
-            (self.days, "day"),
-        ];
+        let parts = [(self.months / 12, "year"), (self.months % 12, "mon"), (self.days, "day")];
         for (count, unit) in parts.into_iter().filter(|(count, _)| *count != 0) {
             let space = if out.len() == start { "" } else { " " };
             let sign = if was_negative && count > 0 { "+" } else { "" };
@@ -246,7 +251,7 @@ impl Interval {
         let micros = self.micros.unsigned_abs();
         let seconds = micros / 1_000_000;
         let _ = write!(out, "{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-        if micros % 1_000_000 != 0 {
+        if !micros.is_multiple_of(1_000_000) {
             let fraction = format!(".{:06}", micros % 1_000_000);
             out.push_str(fraction.trim_end_matches('0'));
         }

@@ -63,7 +63,9 @@ impl Json {
     /// The value of a key, or of a number of an element: from 0, or backward from -1.
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         match &self.kind {
-            Kind::Object(members) => members.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value),
+            Kind::Object(members) => {
+                members.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
+            }
             Kind::Array(_) => self.at(key.parse().ok()?),
             _ => None,
         }
@@ -110,7 +112,8 @@ impl Json {
                         sorted.push(member);
                     }
                 }
-                sorted.sort_by(|(one, _), (other, _)| one.len().cmp(&other.len()).then_with(|| one.cmp(other)));
+                sorted
+                    .sort_by(|(one, _), (other, _)| one.len().cmp(&other.len()).then_with(|| one.cmp(other)));
                 out.push('{');
                 for (at, (name, value)) in sorted.into_iter().enumerate() {
                     out.push_str(if at > 0 { ", " } else { "" });
@@ -293,7 +296,11 @@ impl Reader<'_> {
     fn unit(&mut self) -> Option<u32> {
         let digits = self.text.get(self.at..self.at + 4)?;
         self.at += 4;
-        if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) { u32::from_str_radix(digits, 16).ok() } else { None }
+        if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            u32::from_str_radix(digits, 16).ok()
+        } else {
+            None
+        }
     }
 
     fn number(&mut self) -> Option<String> {

@@ -35,6 +35,8 @@ mod load;
 mod numeric;
 mod parse;
 mod plan;
+#[cfg(test)]
+mod reference;
 mod schema;
 mod sequence;
 mod sequences;

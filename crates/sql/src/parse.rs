@@ -73,7 +73,8 @@ fn cursor_statement(tokens: &[TokenWithSpan]) -> Option<Statement> {
         let Token::Number(digits, false) = digits else { return None };
         Some(ValueWithSpan::from(Value::Number(format!("{sign}{digits}"), false)))
     };
-    let (first, behind) = rest.split_first().map_or((String::new(), rest), |(first, rest)| (word(first), rest));
+    let (first, behind) =
+        rest.split_first().map_or((String::new(), rest), |(first, rest)| (word(first), rest));
     let is_all = matches!(behind, [all] if word(all) == "all");
     let direction = match (&first[..], behind) {
         ("", _) if rest.is_empty() => FetchDirection::Next,

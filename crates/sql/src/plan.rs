@@ -69,6 +69,7 @@ impl JoinKind {
 pub(crate) enum RowsFunction {
     GenerateSeries,
     Unnest,
+    GenerateSubscripts,
 }
 
 /// An order of rows.
@@ -77,6 +78,55 @@ pub(crate) struct SortKey {
     pub(crate) expr: Expr,
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
+}
+
+/// A function over the rows of a window.
+#[derive(Clone, Debug)]
+pub(crate) enum WindowFunction {
+    RowNumber,
+    Rank,
+    DenseRank,
+    PercentRank,
+    CumeDist,
+    Ntile,
+    /// `lead` with 1, `lag` with -1.
+    Shift(i64),
+    FirstValue,
+    LastValue,
+    NthValue,
+    Aggregate(Box<AggregateCall>),
+}
+
+/// The rows of a partition that a function sees: from its first one to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// To the last one that is equal to the current row in the order.
+    Peers,
+    /// To the current row.
+    Rows,
+    Whole,
+}
+
+/// A call of a function over a window.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowCall {
+    pub(crate) function: WindowFunction,
+    pub(crate) arguments: Vec<Expr>,
+    pub(crate) partition: Vec<Expr>,
+    pub(crate) order: Vec<SortKey>,
+    pub(crate) frame: Frame,
+}
+
+impl WindowCall {
+    /// The expressions that it evaluates for a row.
+    pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let aggregate = match &self.function {
+            WindowFunction::Aggregate(call) => Some(call),
+            _ => None,
+        };
+        let own = self.arguments.iter().chain(&self.partition).chain(self.order.iter().map(|key| &key.expr));
+        own.chain(aggregate.into_iter().flat_map(|call| call.exprs()))
+    }
 }
 
 /// The order of two rows by the values of their keys.
@@ -133,6 +183,16 @@ pub(crate) enum Node {
         input: Box<Node>,
         groups: Vec<Expr>,
         calls: Vec<AggregateCall>,
+    },
+    /// The rows with a column for each call behind their own.
+    Window {
+        input: Box<Node>,
+        calls: Vec<WindowCall>,
+    },
+    /// The rows with a column for each function behind their own, as often as the functions return rows.
+    ProjectSet {
+        input: Box<Node>,
+        functions: Vec<(RowsFunction, Vec<Expr>)>,
     },
     Sort(Box<Node>, Vec<SortKey>),
     /// The first row of those with equal values: of the expressions, or of all columns if there are none.
@@ -206,6 +266,8 @@ pub(crate) struct Insert {
     pub(crate) values: Vec<Expr>,
     /// `ON CONFLICT`: nothing is done, or these columns of the row that is there are set. The row is the old one beside the new one.
     pub(crate) on_conflict: Option<Vec<(usize, Expr)>>,
+    /// The condition of the two rows under which they are set.
+    pub(crate) conflict_filter: Option<Expr>,
     pub(crate) checks: Vec<(String, Expr)>,
     pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
 }
@@ -271,9 +333,8 @@ impl Plan {
     pub(crate) fn leading_scan(&self) -> Option<&Scan> {
         match &self.work {
             Work::Query(query) => query.root.leading_scan(),
-            Work::Update(Update { from: Some(rows), .. }) | Work::Delete(Delete { using: Some(rows), .. }) => {
-                rows.leading_scan()
-            }
+            Work::Update(Update { from: Some(rows), .. })
+            | Work::Delete(Delete { using: Some(rows), .. }) => rows.leading_scan(),
             Work::Update(update) => Some(&update.scan),
             Work::Delete(delete) => Some(&delete.scan),
             Work::Insert(_) | Work::Truncate(_) => None,
@@ -290,6 +351,8 @@ impl Node {
             | Node::Sort(input, _)
             | Node::Distinct(input, _)
             | Node::Limit { input, .. }
+            | Node::Window { input, .. }
+            | Node::ProjectSet { input, .. }
             | Node::Recursive { base: input, .. }
             | Node::Aggregate { input, .. }
             | Node::Join { left: input, .. }
@@ -341,6 +404,14 @@ impl Node {
                 for call in calls {
                     call.exprs().for_each(|expr| visit(expr, 0));
                 }
+            }
+            Node::Window { input, calls } => {
+                input.visit_exprs(visit);
+                calls.iter().flat_map(WindowCall::exprs).for_each(|expr| visit(expr, 0));
+            }
+            Node::ProjectSet { input, functions } => {
+                input.visit_exprs(visit);
+                functions.iter().flat_map(|(_, arguments)| arguments).for_each(|expr| visit(expr, 0));
             }
             Node::Sort(input, keys) => {
                 input.visit_exprs(visit);

@@ -184,7 +184,8 @@ impl Binder<'_> {
                 self.call("timezone", vec![zone, moment])
             }
             ast::Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
-                let mut arguments = vec![self.expr(expr)?, self.expr(overlay_what)?, self.expr(overlay_from)?];
+                let mut arguments =
+                    vec![self.expr(expr)?, self.expr(overlay_what)?, self.expr(overlay_from)?];
                 if let Some(count) = overlay_for {
                     arguments.push(self.expr(count)?);
                 }
@@ -204,7 +205,9 @@ impl Binder<'_> {
                 ast::Value::SingleQuotedString(text) => text.clone(),
                 other => return Err(SqlError::unsupported(format!("the interval {other}"))),
             },
-            other => return Err(SqlError::unsupported(format!("the interval {}", short(&other.to_string())))),
+            other => {
+                return Err(SqlError::unsupported(format!("the interval {}", short(&other.to_string()))));
+            }
         };
         let is_number = value.trim().parse::<f64>().is_ok();
         let text = match (&interval.last_field, &interval.leading_field) {
@@ -226,7 +229,11 @@ impl Binder<'_> {
         for access in chain {
             let index = match access {
                 ast::AccessExpr::Subscript(ast::Subscript::Index { index }) => index,
-                ast::AccessExpr::Subscript(ast::Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
+                ast::AccessExpr::Subscript(ast::Subscript::Slice {
+                    lower_bound,
+                    upper_bound,
+                    stride: None,
+                }) => {
                     array = self.slice(array, lower_bound.as_ref(), upper_bound.as_ref())?;
                     continue;
                 }
@@ -361,7 +368,9 @@ impl Binder<'_> {
             ast::Value::Null => Ok(null()),
             ast::Value::Boolean(value) => Ok(Typed::boolean(Expr::Const(Value::Bool(*value)))),
             ast::Value::Number(digits, false) => number(digits),
-            ast::Value::SingleQuotedString(value) | ast::Value::EscapedStringLiteral(value) => text(value),
+            ast::Value::SingleQuotedString(value)
+            | ast::Value::EscapedStringLiteral(value)
+            | ast::Value::UnicodeStringLiteral(value) => text(value),
             ast::Value::DollarQuotedString(value) => text(&value.value),
             ast::Value::Placeholder(name) => {
                 let number = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());

@@ -8,6 +8,7 @@ use super::joins::all;
 use super::query::rename;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::access;
+use crate::cast::Castability;
 use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr};
@@ -69,7 +70,7 @@ impl Binder<'_> {
                 },
             });
         }
-        self.scopes.push(Scope { columns, grouping: None });
+        self.scopes.push(Scope { columns, ..Scope::default() });
         Ok(bound.unwrap_or(From::Nothing))
     }
 
@@ -86,9 +87,7 @@ impl Binder<'_> {
             }
             let middle = columns.len();
             let right = self.factor(&join.relation, columns)?;
-            use ast::JoinOperator::{
-                CrossJoin, FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter,
-            };
+            use ast::JoinOperator::{CrossJoin, FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter};
             let (kind, constraint) = match &join.join_operator {
                 Join(constraint) | Inner(constraint) | CrossJoin(constraint) => (JoinKind::Inner, constraint),
                 Left(constraint) | LeftOuter(constraint) => (JoinKind::Left, constraint),
@@ -121,7 +120,7 @@ impl Binder<'_> {
                     // Tables before this item of the list cannot be named in its conditions.
                     (column.table, column.is_merged) = (String::new(), true);
                 }
-                self.scopes.push(Scope { columns: visible, grouping: None });
+                self.scopes.push(Scope { columns: visible, ..Scope::default() });
                 let bound = self.condition(condition, "JOIN/ON");
                 self.scopes.pop();
                 return Ok(match bound? {
@@ -229,7 +228,7 @@ impl Binder<'_> {
                 self.enter(query.root, query.columns, name, alias.as_ref(), columns)
             }
             ast::TableFactor::Derived { lateral: true, subquery, alias, sample: None } => {
-                self.scopes.push(Scope { columns: columns.clone(), grouping: None });
+                self.scopes.push(Scope { columns: columns.clone(), ..Scope::default() });
                 let query = self.query(subquery);
                 self.scopes.pop();
                 let query = query?;
@@ -377,23 +376,9 @@ impl Binder<'_> {
         }
         let known = alias.map_or_else(|| function.clone(), |alias| ident(&alias.name));
         let (node, ty) = match &*function {
-            "generate_series" if matches!(bound.len(), 2 | 3) => {
-                let (exprs, ty) = self.unify_all(bound, "generate_series")?;
-                let ty = if ty == SqlType::Text { SqlType::Int4 } else { ty };
-                if !ty.is_integer() {
-                    return Err(SqlError::unsupported(format!("generate_series of {ty}")));
-                }
-                (Node::Rows(RowsFunction::GenerateSeries, exprs), ty)
-            }
-            "unnest" if bound.len() == 1 => {
-                let array = bound.remove(0);
-                let ty = array.ty.element().ok_or_else(|| {
-                    SqlError::new(
-                        SqlState::UNDEFINED_FUNCTION,
-                        format!("function unnest({}) does not exist", array.ty),
-                    )
-                })?;
-                (Node::Rows(RowsFunction::Unnest, vec![array.expr]), ty)
+            "generate_series" | "unnest" | "generate_subscripts" => {
+                let (rows, exprs, ty) = self.rows_call(&function, bound)?;
+                (Node::Rows(rows, exprs), ty)
             }
             _ => {
                 // A function of one value is a table of one row.
@@ -404,6 +389,47 @@ impl Binder<'_> {
         };
         let column = OutputColumn { name: known.clone(), ty, modifier: Modifier::None, origin: (0, 0) };
         self.enter(node, vec![column], known, alias, columns)
+    }
+
+    /// Binds the call of a function that returns rows.
+    pub(super) fn rows_call(
+        &mut self,
+        name: &str,
+        mut bound: Vec<Typed>,
+    ) -> Result<(RowsFunction, Vec<Expr>, SqlType), SqlError> {
+        let types: Vec<SqlType> = bound.iter().map(|argument| argument.ty).collect();
+        let is_moment =
+            |ty: &SqlType| matches!(ty, SqlType::Timestamp | SqlType::Timestamptz | SqlType::Date);
+        match name {
+            "generate_series" if types.len() == 3 && types[..2].iter().any(is_moment) => {
+                let has_zone = !types[..2].contains(&SqlType::Timestamp);
+                let ty = if has_zone { SqlType::Timestamptz } else { SqlType::Timestamp };
+                let mut exprs = Vec::new();
+                for (argument, wanted) in bound.into_iter().zip([ty, ty, SqlType::Interval]) {
+                    exprs.push(self.coerce(argument, wanted, Castability::Implicit)?.expr);
+                }
+                Ok((RowsFunction::GenerateSeries, exprs, ty))
+            }
+            "generate_series" if matches!(types.len(), 2 | 3) => {
+                let (exprs, ty) = self.unify_all(bound, "generate_series")?;
+                let ty = if ty == SqlType::Text { SqlType::Int4 } else { ty };
+                if !ty.is_integer() {
+                    return Err(SqlError::unsupported(format!("generate_series of {ty}")));
+                }
+                Ok((RowsFunction::GenerateSeries, exprs, ty))
+            }
+            "unnest" if types.len() == 1 && types[0].element().is_some() => {
+                let array = bound.remove(0);
+                Ok((RowsFunction::Unnest, vec![array.expr], types[0].element().unwrap_or(SqlType::Text)))
+            }
+            "generate_subscripts" if types.len() == 2 && types[0].element().is_some() => {
+                let dimension = bound.remove(1);
+                let dimension = self.coerce(dimension, SqlType::Int4, Castability::Assignment)?;
+                let array = bound.remove(0);
+                Ok((RowsFunction::GenerateSubscripts, vec![array.expr, dimension.expr], SqlType::Int4))
+            }
+            _ => Err(super::functions::no_function(name, &types)),
+        }
     }
 
     /// The rows of one table that a statement changes: its scope is entered.
@@ -422,7 +448,7 @@ impl Binder<'_> {
         let mut columns = Vec::new();
         let known = alias.map_or_else(|| table.name.clone(), |alias| ident(&alias.name));
         self.name_columns(described.collect(), known, alias, &mut columns)?;
-        self.scopes.push(Scope { columns, grouping: None });
+        self.scopes.push(Scope { columns, ..Scope::default() });
         let conjuncts = match selection.map(|filter| self.condition(filter, "WHERE")).transpose()? {
             None => Vec::new(),
             Some(Expr::And(parts)) => parts,

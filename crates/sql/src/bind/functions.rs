@@ -15,14 +15,14 @@ impl Binder<'_> {
     /// Binds the call of a function or an aggregate.
     pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed, SqlError> {
         let (_, name) = object_name(&function.name)?;
-        if function.over.is_some() {
-            return Err(SqlError::unsupported("a window function"));
-        }
         if function.null_treatment.is_some() || !function.within_group.is_empty() {
             return Err(SqlError::unsupported(format!("a clause in the call of {name}")));
         }
         if !matches!(function.parameters, ast::FunctionArguments::None) {
             return Err(SqlError::unsupported(format!("parameters in the call of {name}")));
+        }
+        if let Some(over) = &function.over {
+            return self.window(function, over);
         }
         let list = match &function.args {
             ast::FunctionArguments::None => None,
@@ -60,13 +60,16 @@ impl Binder<'_> {
                 arguments.push(self.argument(argument, &name)?);
             }
         }
+        if let Some(set) = self.set_function(&name, &arguments)? {
+            return Ok(set);
+        }
         self.named_call(&function.name, arguments).map_err(|error| {
             let position = self.position_of(&function.name);
             error.at(position)
         })
     }
 
-    fn argument(&mut self, argument: &ast::FunctionArg, name: &str) -> Result<Typed, SqlError> {
+    pub(super) fn argument(&mut self, argument: &ast::FunctionArg, name: &str) -> Result<Typed, SqlError> {
         match argument {
             ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => self.expr(expr),
             _ => Err(SqlError::unsupported(format!("a named argument, or *, in the call of {name}"))),
@@ -109,7 +112,7 @@ impl Binder<'_> {
         }
     }
 
-    fn aggregate_call(
+    pub(super) fn aggregate_call(
         &mut self,
         aggregate: Aggregate,
         name: &str,
@@ -182,8 +185,8 @@ impl Binder<'_> {
             }
             "greatest" | "least" => return self.extreme(name == "greatest", arguments),
             "nullif" => return self.null_if(arguments),
-            "array_cat" | "array_append" | "array_prepend" | "array_remove" | "arraycontains" | "arraycontained"
-            | "arrayoverlap" => return self.array_call(name, arguments),
+            "array_cat" | "array_append" | "array_prepend" | "array_remove" | "arraycontains"
+            | "arraycontained" | "arrayoverlap" => return self.array_call(name, arguments),
             "array_position" => {
                 let bound = self.array_call("array_remove", arguments)?;
                 let Expr::Call(_, parts) = bound.expr else { return Ok(bound) };
@@ -304,7 +307,7 @@ fn resolve(name: &str, types: &[SqlType]) -> Result<&'static Function, SqlError>
 }
 
 #[cold]
-fn no_function(name: &str, types: &[SqlType]) -> SqlError {
+pub(super) fn no_function(name: &str, types: &[SqlType]) -> SqlError {
     let types: Vec<&str> = types.iter().map(|ty| ty.name()).collect();
     SqlError::new(
         SqlState::UNDEFINED_FUNCTION,

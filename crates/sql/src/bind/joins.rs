@@ -131,13 +131,7 @@ fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], locks: &Locks) -> Res
     }
 }
 
-fn scan(
-    table: Arc<TableEntry>,
-    offset: usize,
-    conjuncts: Vec<Expr>,
-    used: &[usize],
-    locks: &Locks,
-) -> Scan {
+fn scan(table: Arc<TableEntry>, offset: usize, conjuncts: Vec<Expr>, used: &[usize], locks: &Locks) -> Scan {
     let (access, rest) = access::choose(&table, conjuncts);
     let width = table.columns.len();
     let mut columns: Vec<usize> =

@@ -71,18 +71,16 @@ impl Binder<'_> {
         }
     }
 
-    /// The function that an operator of dates, times and intervals is, with its arguments in their order.
-    fn of_time(&mut self, name: &str, one: Typed, other: Typed) -> Result<Result<Typed, SqlError>, (Typed, Typed)> {
+    /// The function that an operator of dates, times and intervals is, and whether its arguments change places.
+    fn of_time(name: &str, one: SqlType, other: SqlType) -> Option<(&'static str, bool)> {
         use SqlType::{Date, Interval, Time, Timestamp, Timestamptz, Unknown};
-        let is_number = |ty: SqlType| ty.is_number();
-        let (function, turned) = match (name, one.ty, other.ty) {
+        Some(match (name, one, other) {
             ("+", Interval, Interval | Unknown) | ("+", Unknown, Interval) => ("interval_pl", false),
             ("-", Interval, Interval | Unknown) | ("-", Unknown, Interval) => ("interval_mi", false),
-            ("*", Interval, ty) if is_number(ty) => ("interval_mul", false),
-            ("*", ty, Interval) if is_number(ty) => ("interval_mul", true),
-            ("/", Interval, ty) if is_number(ty) => ("interval_div", false),
-            ("+", Timestamp | Date, Interval) => ("timestamp_pl_interval", false),
-            ("+", Timestamp, Unknown) => ("timestamp_pl_interval", false),
+            ("*", Interval, ty) if ty.is_number() => ("interval_mul", false),
+            ("*", ty, Interval) if ty.is_number() => ("interval_mul", true),
+            ("/", Interval, ty) if ty.is_number() => ("interval_div", false),
+            ("+", Timestamp | Date, Interval) | ("+", Timestamp, Unknown) => ("timestamp_pl_interval", false),
             ("+", Interval, Timestamp | Date) => ("timestamp_pl_interval", true),
             ("-", Timestamp | Date, Interval) => ("timestamp_mi_interval", false),
             ("+", Timestamptz, Interval | Unknown) => ("timestamptz_pl_interval", false),
@@ -96,10 +94,8 @@ impl Binder<'_> {
             ("-", Time, Time) => ("time_mi_time", false),
             ("+", Date, Time) => ("datetime_pl", false),
             ("+", Time, Date) => ("datetime_pl", true),
-            _ => return Err((one, other)),
-        };
-        let arguments = if turned { vec![other, one] } else { vec![one, other] };
-        Ok(self.call(function, arguments))
+            _ => return None,
+        })
     }
 
     pub(super) fn binary(
@@ -309,10 +305,10 @@ impl Binder<'_> {
     }
 
     fn arithmetic(&mut self, name: &str, one: Typed, other: Typed) -> Result<Typed, SqlError> {
-        let (one, other) = match self.of_time(name, one, other) {
-            Ok(bound) => return bound,
-            Err(sides) => sides,
-        };
+        if let Some((function, turned)) = Self::of_time(name, one.ty, other.ty) {
+            let arguments = if turned { vec![other, one] } else { vec![one, other] };
+            return self.call(function, arguments);
+        }
         let op = match name {
             "+" => ArithmeticOp::Add,
             "-" => ArithmeticOp::Sub,

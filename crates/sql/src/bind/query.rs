@@ -59,8 +59,7 @@ impl Binder<'_> {
             if cte.from.is_some() {
                 return Err(SqlError::unsupported("FROM of a query with a name"));
             }
-            let mut query =
-                if with.recursive { self.recursive(cte)? } else { self.query(&cte.query)? };
+            let mut query = if with.recursive { self.recursive(cte)? } else { self.query(&cte.query)? };
             rename(&mut query.columns, &cte.alias)?;
             self.named.push(Named { name: ident(&cte.alias.name), query });
         }

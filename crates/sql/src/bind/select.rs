@@ -67,41 +67,57 @@ impl Binder<'_> {
         if locks != Locks::None && (is_grouped || select.distinct.is_some()) {
             return Err(SqlError::unsupported("FOR UPDATE with GROUP BY, DISTINCT or aggregate functions"));
         }
+        self.set_open(true);
         let mut items = self.items(&select.projection)?;
+        self.set_open(false);
         let having = select.having.as_ref().map(|having| self.condition(having, "HAVING")).transpose()?;
         let distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
         let width = items.len();
         let columns: Vec<OutputColumn> = items.iter().map(|(_, column)| column.clone()).collect();
+        self.set_open(true);
         let mut keys = self.order_of(order, &columns, &mut items, distinct)?;
+        self.set_open(false);
         let on = match &select.distinct {
             Some(ast::Distinct::On(exprs)) => self.distinct_on(exprs, &columns, &mut items, &keys)?,
             _ => Vec::new(),
         };
         if !on.is_empty() && keys.is_empty() {
             // The rows that are kept are the first ones; they come in the order of what they are distinct in.
-            keys = on.iter().map(|at| SortKey { expr: Expr::Column(*at), descending: false, nulls_first: false }).collect();
+            keys = on
+                .iter()
+                .map(|at| SortKey { expr: Expr::Column(*at), descending: false, nulls_first: false })
+                .collect();
         }
 
-        let grouping = self.scopes.pop().and_then(|scope| scope.grouping);
-        let exprs: Vec<Expr> = items.into_iter().map(|(expr, _)| expr).collect();
+        let scope = self.scopes.pop().unwrap_or_default();
+        let (grouping, added, scope_width) = (scope.grouping, scope.added, scope.columns.len());
+        let mut exprs: Vec<Expr> = items.into_iter().map(|(expr, _)| expr).collect();
         let mut used = Vec::new();
         let above: Vec<&Expr> = match &grouping {
             Some(grouping) => {
                 let groups = grouping.groups.iter().map(|(_, typed)| &typed.expr);
-                groups
-                    .chain(grouping.calls.iter().flat_map(AggregateCall::exprs))
-                    .collect()
+                groups.chain(grouping.calls.iter().flat_map(AggregateCall::exprs)).collect()
             }
-            None => exprs.iter().chain(keys.iter().map(|key| &key.expr)).collect(),
+            None => exprs.iter().chain(added.exprs()).collect(),
         };
         above.iter().for_each(|expr| expr.columns(&mut used));
         let mut node = self.plan_from(from, filter, used, &locks)?;
+        let mut node_width = scope_width;
         if let Some(grouping) = grouping.filter(|_| is_grouped) {
+            node_width = grouping.groups.len() + grouping.calls.len();
             let groups = grouping.groups.into_iter().map(|(_, typed)| typed.expr).collect();
             node = Node::Aggregate { input: Box::new(node), groups, calls: grouping.calls };
             if let Some(having) = having {
                 node = Node::Filter(Box::new(node), having);
             }
+        }
+        if !added.is_empty() {
+            if locks != Locks::None {
+                return Err(SqlError::unsupported(
+                    "FOR UPDATE with window functions or functions that return rows",
+                ));
+            }
+            node = added.above(node, node_width, &mut exprs);
         }
         node = Node::Project(Box::new(node), exprs);
         if distinct {
@@ -257,7 +273,7 @@ impl Binder<'_> {
     fn item(&mut self, typed: Typed, name: String) -> Result<(Expr, OutputColumn), SqlError> {
         let typed = self.settled(typed)?;
         let origin = match (&typed.expr, self.scopes.last()) {
-            (Expr::Column(at), Some(Scope { columns, grouping: None })) => {
+            (Expr::Column(at), Some(Scope { columns, grouping: None, .. })) => {
                 columns.get(*at).map_or((0, 0), |column| column.output.origin)
             }
             _ => (0, 0),
@@ -399,7 +415,7 @@ fn aggregates(expr: &ast::Expr) -> bool {
                 }),
                 _ => false,
             };
-            is_aggregate || inside
+            (is_aggregate && function.over.is_none()) || inside
         }
         BinaryOp { left, right, .. } | AnyOp { left, right, .. } | AllOp { left, right, .. } => {
             aggregates(left) || aggregates(right)
@@ -448,9 +464,8 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
             object_name(&function.name).map_or_else(|_| String::new(), |(_, name)| name)
         }
         ast::Expr::Cast { expr, data_type, .. } => match name_of(expr) {
-            name if name == "?column?" || is_literal(expr) => {
-                super::data_type(data_type).map_or(name, |(ty, _)| ty.internal_name().to_owned())
-            }
+            name if name == "?column?" || is_literal(expr) => super::data_type(data_type)
+                .map_or(name, |(ty, _)| ty.element().unwrap_or(ty).internal_name().to_owned()),
             name => name,
         },
         ast::Expr::TypedString(typed) => super::data_type(&typed.data_type)
@@ -462,7 +477,7 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
         ast::Expr::Exists { .. } => "exists".to_owned(),
         ast::Expr::Array(_) => "array".to_owned(),
         ast::Expr::Extract { .. } => "extract".to_owned(),
-        ast::Expr::Substring { .. } => "substring".to_owned(),
+        ast::Expr::Substring { shorthand, .. } => if *shorthand { "substr" } else { "substring" }.to_owned(),
         ast::Expr::Position { .. } => "position".to_owned(),
         ast::Expr::Trim { trim_where, .. } => match trim_where {
             Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),

@@ -15,6 +15,9 @@ use crate::value::Value;
 
 type Returning = Option<(Vec<Expr>, Vec<OutputColumn>)>;
 
+/// What is done about a row that is there: what is set of it, and the condition of that.
+type OnConflict = (Option<Vec<(usize, Expr)>>, Option<Expr>);
+
 /// Where the rows come from that a statement changes.
 enum Target {
     Scan(Scan),
@@ -40,11 +43,11 @@ impl Binder<'_> {
         let checks = self.table_checks(&table)?;
         let alias =
             insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| ident(&alias.alias));
-        let on_conflict = self.on_conflict(insert.on.as_ref(), &table, &alias)?;
-        self.scopes.push(Scope { columns: scope_columns(&table, &alias), grouping: None });
+        let (on_conflict, conflict_filter) = self.on_conflict(insert.on.as_ref(), &table, &alias)?;
+        self.scopes.push(Scope { columns: scope_columns(&table, &alias), ..Scope::default() });
         let returning = self.returning(insert.returning.as_deref());
         self.scopes.pop();
-        Ok(Insert { table, source, values, on_conflict, checks, returning: returning? })
+        Ok(Insert { table, source, values, on_conflict, conflict_filter, checks, returning: returning? })
     }
 
     fn insert_columns(
@@ -182,9 +185,9 @@ impl Binder<'_> {
         on: Option<&ast::OnInsert>,
         table: &Arc<TableEntry>,
         alias: &str,
-    ) -> Result<Option<Vec<(usize, Expr)>>, SqlError> {
+    ) -> Result<OnConflict, SqlError> {
         let conflict = match on {
-            None => return Ok(None),
+            None => return Ok((None, None)),
             Some(ast::OnInsert::OnConflict(conflict)) => conflict,
             Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
         };
@@ -213,11 +216,8 @@ impl Binder<'_> {
             }
         }
         let update = match &conflict.action {
-            ast::OnConflictAction::DoNothing => return Ok(Some(Vec::new())),
-            ast::OnConflictAction::DoUpdate(update) if update.selection.is_none() => update,
-            ast::OnConflictAction::DoUpdate(_) => {
-                return Err(SqlError::unsupported("WHERE of ON CONFLICT DO UPDATE"));
-            }
+            ast::OnConflictAction::DoNothing => return Ok((Some(Vec::new()), None)),
+            ast::OnConflictAction::DoUpdate(update) => update,
         };
         let mut columns = scope_columns(table, alias);
         // The row that could not be inserted has its columns behind those of the one that is there, by name of it alone.
@@ -226,10 +226,17 @@ impl Binder<'_> {
                 .into_iter()
                 .map(|column| ScopeColumn { is_merged: true, ..column }),
         );
-        self.scopes.push(Scope { columns, grouping: None });
-        let assignments = self.assignments(&update.assignments, table);
+        self.scopes.push(Scope { columns, ..Scope::default() });
+        let bound = self.assignments(&update.assignments, table).and_then(|assignments| {
+            let filter =
+                update.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
+            if filter.as_ref().is_some_and(|filter| !filter.subqueries().is_empty()) {
+                return Err(SqlError::unsupported("a subquery in WHERE of ON CONFLICT DO UPDATE"));
+            }
+            Ok((Some(assignments), filter))
+        });
         self.scopes.pop();
-        assignments.map(Some)
+        bound
     }
 
     pub(super) fn update(&mut self, update: &ast::Update) -> Result<Update, SqlError> {
@@ -312,8 +319,10 @@ impl Binder<'_> {
         selection: Option<&ast::Expr>,
     ) -> Result<Joined, SqlError> {
         if table.cluster_key().is_none() {
-            return Err(SqlError::unsupported("UPDATE .. FROM and DELETE .. USING of a table without a primary key")
-                .hint("Give the table a primary key, or use a subquery in WHERE."));
+            return Err(SqlError::unsupported(
+                "UPDATE .. FROM and DELETE .. USING of a table without a primary key",
+            )
+            .hint("Give the table a primary key, or use a subquery in WHERE."));
         }
         let others = self.from(from)?;
         let Some(scope) = self.scopes.last_mut() else {
@@ -332,7 +341,12 @@ impl Binder<'_> {
         scope.columns.extend(own);
         let filter = selection.map(|filter| self.condition(filter, "WHERE")).transpose()?;
         let right = From::Table { table: Arc::clone(table), offset: width };
-        let from = From::Join { left: Box::new(others), right: Box::new(right), kind: JoinKind::Inner, on: Vec::new() };
+        let from = From::Join {
+            left: Box::new(others),
+            right: Box::new(right),
+            kind: JoinKind::Inner,
+            on: Vec::new(),
+        };
         if let Some(scope) = self.scopes.last_mut() {
             scope.columns = turned;
             let own = table.columns.len();
@@ -358,7 +372,8 @@ impl Binder<'_> {
         };
         let own = table.columns.len();
         let mut used = Vec::new();
-        read.chain(returning.into_iter().flat_map(|(exprs, _)| exprs)).for_each(|expr| expr.columns(&mut used));
+        read.chain(returning.into_iter().flat_map(|(exprs, _)| exprs))
+            .for_each(|expr| expr.columns(&mut used));
         let width = joined.width;
         let mut used: Vec<usize> = used.into_iter().filter_map(|at| at.checked_sub(own)).collect();
         used.extend(width..width + own);

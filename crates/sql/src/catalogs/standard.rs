@@ -48,7 +48,9 @@ fn tables(env: &Env) -> Vec<Row> {
     };
     let own = env.schema.tables.keys().map(|name| row("public", name, "BASE TABLE", "YES"));
     let views = env.schema.views.keys().map(|name| row("public", name, "VIEW", "NO"));
-    own.chain(views).chain(catalogs().map(|catalog| row(catalog.schema, catalog.name, "VIEW", "NO"))).collect()
+    own.chain(views)
+        .chain(catalogs().map(|catalog| row(catalog.schema, catalog.name, "VIEW", "NO")))
+        .collect()
 }
 
 const COLUMNS: &[(&str, SqlType)] = &[

@@ -115,7 +115,10 @@ impl Connection {
             ));
         }
         if self.cursors.contains_key(&name) {
-            return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, format!("cursor \"{name}\" already exists")));
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_CURSOR,
+                format!("cursor \"{name}\" already exists"),
+            ));
         }
         let statement = ast::Statement::Query(query.clone());
         let planned = self.plan(&statement, text, &[], false).await?;
@@ -132,10 +135,8 @@ impl Connection {
         let columns = planned.columns.as_ref().map_or_else(Vec::new, |columns| columns.to_vec());
         let (scrolls, place) = (declare.scroll != Some(false), 0);
         let messages = answer.messages;
-        self.cursors.insert(
-            name,
-            Cursor { columns, messages, starts, place, scrolls, holds, is_kept: false },
-        );
+        self.cursors
+            .insert(name, Cursor { columns, messages, starts, place, scrolls, holds, is_kept: false });
         sink.complete("DECLARE CURSOR");
         Ok(())
     }

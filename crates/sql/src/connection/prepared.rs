@@ -53,7 +53,11 @@ impl Connection {
                 SqlState::SYNTAX_ERROR,
                 format!("wrong number of parameters for prepared statement \"{name}\""),
             )
-            .detail(format!("Expected {} parameters but got {}.", plan.types.len(), parameters.len())));
+            .detail(format!(
+                "Expected {} parameters but got {}.",
+                plan.types.len(),
+                parameters.len()
+            )));
         }
         let schema = self.database.schema();
         let env = Env {

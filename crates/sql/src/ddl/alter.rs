@@ -49,9 +49,11 @@ impl Change<'_> {
                 ast::AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
                     self.rename_column(&table, old_column_name, new_column_name)?;
                 }
-                ast::AlterTableOperation::RenameTable {
-                    table_name: ast::RenameTableNameKind::To(new),
-                } if alter.operations.len() == 1 => self.rename_table(&table, new)?,
+                ast::AlterTableOperation::RenameTable { table_name: ast::RenameTableNameKind::To(new) }
+                    if alter.operations.len() == 1 =>
+                {
+                    self.rename_table(&table, new)?;
+                }
                 ast::AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
                     let missing = |name: &&ast::Ident| table.column(&crate::bind::ident(name)).is_none();
                     match column_names.iter().find(missing) {
@@ -238,7 +240,9 @@ impl Change<'_> {
             view.text.contains('*') && view.reads.iter().any(|read| *read == table.name)
         };
         if schema.views.values().any(shows_all) {
-            return Err(SqlError::unsupported("ALTER TABLE ADD COLUMN of a table of which a view shows all columns"));
+            return Err(SqlError::unsupported(
+                "ALTER TABLE ADD COLUMN of a table of which a view shows all columns",
+            ));
         }
         let mut draft = self.draft(table);
         let before = draft.indexes.len();

@@ -146,7 +146,8 @@ impl Change<'_> {
                 return self.set_not_null(table, at, meta);
             }
             ast::AlterColumnOperation::DropNotNull => {
-                let is_key = table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == at));
+                let is_key =
+                    table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == at));
                 if is_key {
                     return Err(SqlError::new(
                         SqlState::INVALID_TABLE_DEFINITION,
@@ -273,11 +274,8 @@ fn renamed(expression: &str, old: &str, new: &str) -> Result<String, SqlError> {
         .map_err(|error| crate::parse::syntax_error(&error.into(), expression))?;
     let text = |token: &Token| match token {
         Token::Word(word) => {
-            let is_old = if word.quote_style.is_some() {
-                word.value == old
-            } else {
-                word.value.to_lowercase() == old
-            };
+            let is_old =
+                if word.quote_style.is_some() { word.value == old } else { word.value.to_lowercase() == old };
             if is_old { crate::functions::quote_ident(new) } else { token.to_string() }
         }
         token => token.to_string(),

@@ -17,7 +17,10 @@ impl Change<'_> {
             (create.materialized, "a materialized view"),
             (create.temporary, "a temporary view"),
             (create.secure || create.or_alter || create.with_no_schema_binding, "an option of a view"),
-            (create.to.is_some() || create.comment.is_some() || create.params.is_some(), "an option of a view"),
+            (
+                create.to.is_some() || create.comment.is_some() || create.params.is_some(),
+                "an option of a view",
+            ),
             (!create.cluster_by.is_empty(), "an option of a view"),
             (create.options != ast::CreateTableOptions::None, "WITH of a view"),
         ];
@@ -30,9 +33,14 @@ impl Change<'_> {
         if schema.is_taken(&name) && !(create.or_replace && old.is_some()) {
             let why = format!("relation \"{name}\" already exists");
             if create.if_not_exists && old.is_some() {
-                return Ok(Done::skipped("CREATE VIEW", format!("{why}, skipping"), SqlState::DUPLICATE_TABLE));
+                return Ok(Done::skipped(
+                    "CREATE VIEW",
+                    format!("{why}, skipping"),
+                    SqlState::DUPLICATE_TABLE,
+                ));
             }
-            let code = if create.or_replace { SqlState::WRONG_OBJECT_TYPE } else { SqlState::DUPLICATE_TABLE };
+            let code =
+                if create.or_replace { SqlState::WRONG_OBJECT_TYPE } else { SqlState::DUPLICATE_TABLE };
             return Err(SqlError::new(code, why));
         }
         let text = create.query.to_string();
@@ -58,7 +66,11 @@ impl Change<'_> {
         }
         if let Some(old) = old {
             let keeps = old.columns.len() <= columns.len()
-                && old.columns.iter().zip(&columns).all(|(old, new)| old.name == new.name && old.ty == new.ty);
+                && old
+                    .columns
+                    .iter()
+                    .zip(&columns)
+                    .all(|(old, new)| old.name == new.name && old.ty == new.ty);
             if !keeps {
                 return Err(SqlError::new(
                     SqlState::INVALID_TABLE_DEFINITION,
@@ -66,7 +78,8 @@ impl Change<'_> {
                 ));
             }
         }
-        let id = old.map_or_else(|| schema.views.values().map(|view| view.id + 1).max().unwrap_or(0), |old| old.id);
+        let id = old
+            .map_or_else(|| schema.views.values().map(|view| view.id + 1).max().unwrap_or(0), |old| old.id);
         let body = serde_json::to_string(&ViewMeta { id, text, columns, reads })
             .map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?;
         let undo = old.is_none().then(|| Undo::View(name.clone()));

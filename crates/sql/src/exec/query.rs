@@ -8,6 +8,7 @@ use crate::aggregate::{AggregateCall, State};
 use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, Row, Subquery};
+use crate::interval::Interval;
 use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, compare_keys};
 use crate::value::Value;
 
@@ -54,6 +55,14 @@ impl Exec<'_, '_> {
                     self.nested(left, Inner::Node(right), *kind, *right_width, on.as_ref()).await
                 }
                 Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
+                Node::Window { input, calls } => {
+                    let rows = self.rows(input, None).await?;
+                    self.windows(rows, calls)
+                }
+                Node::ProjectSet { input, functions } => {
+                    let rows = self.rows(input, None).await?;
+                    self.project_set(rows, functions)
+                }
                 Node::Sort(input, keys) => {
                     let rows = self.rows(input, None).await?;
                     self.sort(rows, keys)
@@ -170,13 +179,30 @@ impl Exec<'_, '_> {
     ) -> Result<Vec<Row>, Fail> {
         self.resolve_in(arguments, &[]).await?;
         let values = self.eval_all(arguments, &[]).await?;
-        if function == RowsFunction::Unnest {
-            return Ok(match values.into_iter().next() {
-                Some(Value::Array(elements)) => {
-                    elements.iter().map(|element| vec![element.clone()]).collect()
-                }
-                _ => Vec::new(),
-            });
+        let values = self.rows_of(function, values, limit)?;
+        Ok(values.into_iter().map(|value| vec![value]).collect())
+    }
+
+    /// The values that a function returns as rows; `limit` says how many are enough.
+    pub(super) fn rows_of(
+        &mut self,
+        function: RowsFunction,
+        values: Row,
+        limit: Option<usize>,
+    ) -> Result<Vec<Value>, Fail> {
+        match (function, &values[..]) {
+            (RowsFunction::Unnest, [Value::Array(elements), ..]) => return Ok(elements.to_vec()),
+            (RowsFunction::GenerateSubscripts, [Value::Array(elements), Value::Int(1)]) => {
+                return Ok((1..=elements.len()).map(|at| Value::Int(at as i64)).collect());
+            }
+            (
+                RowsFunction::GenerateSeries,
+                [Value::Timestamp(from), Value::Timestamp(to), Value::Interval(step)],
+            ) => {
+                return self.moments(*from, *to, *step);
+            }
+            (RowsFunction::GenerateSeries, _) => {}
+            _ => return Ok(Vec::new()),
         }
         let numbers: Option<Vec<i64>> = values.iter().map(Value::as_int).collect();
         let Some(numbers) = numbers else { return Ok(Vec::new()) };
@@ -199,8 +225,27 @@ impl Exec<'_, '_> {
             if rows.len() >= MAX_ROWS {
                 return Err(too_many_rows().into());
             }
-            rows.push(vec![Value::Int(number)]);
+            rows.push(Value::Int(number));
             next = number.checked_add(step);
+        }
+        Ok(rows)
+    }
+
+    fn moments(&mut self, from: i64, to: i64, step: Interval) -> Result<Vec<Value>, Fail> {
+        let zero = Interval::default();
+        if step == zero {
+            return Err(
+                SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into()
+            );
+        }
+        let (mut rows, mut moment) = (Vec::new(), from);
+        while if step > zero { moment <= to } else { moment >= to } {
+            self.tick()?;
+            if rows.len() >= MAX_ROWS {
+                return Err(too_many_rows().into());
+            }
+            rows.push(Value::Timestamp(moment));
+            moment = step.after(moment)?;
         }
         Ok(rows)
     }

@@ -71,6 +71,11 @@ impl Exec<'_, '_> {
             let mut both = decode(&insert.table, &all, stored)?;
             both.extend(row);
             let Some(assignments) = &insert.on_conflict else { return Ok((Revision::Keep, Ok(None))) };
+            match insert.conflict_filter.as_ref().map_or(Ok(true), |filter| filter.holds(&env, &both)) {
+                Ok(true) => {}
+                Ok(false) => return Ok((Revision::Keep, Ok(None))),
+                Err(error) => return Ok((Revision::Keep, Err(error))),
+            }
             Ok(revised(&insert.table, assignments, &insert.checks, &env, both))
         };
         let revised = self.tx()?.revise_row(&table.handle, &key, decide).await?;

@@ -39,7 +39,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     strict("array_length", &[ANY, Int4], Int4, |_, a| Ok(length(a))),
     strict("array_upper", &[ANY, Int4], Int4, |_, a| Ok(length(a))),
-    strict("array_lower", &[ANY, Int4], Int4, |_, a| Ok(if length(a).is_null() { Value::Null } else { Value::Int(1) })),
+    strict("array_lower", &[ANY, Int4], Int4, |_, a| {
+        Ok(if length(a).is_null() { Value::Null } else { Value::Int(1) })
+    }),
     strict("array_ndims", &[ANY], Int4, |_, a| {
         Ok(if elements(a, 0).is_empty() { Value::Null } else { Value::Int(1) })
     }),

@@ -10,17 +10,23 @@ use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     strict("json_object_field", &[Json, Text], Json, |_, a| part(a, Json, |d| d.get_key(text(a, 1)))),
-    strict("json_object_field_text", &[Json, Text], Text, |_, a| part_text(a, Json, |d| d.get_key(text(a, 1)))),
+    strict("json_object_field_text", &[Json, Text], Text, |_, a| {
+        part_text(a, Json, |d| d.get_key(text(a, 1)))
+    }),
     strict("json_array_element", &[Json, Int4], Json, |_, a| part(a, Json, |d| d.at(int(a, 1)))),
     strict("json_array_element_text", &[Json, Int4], Text, |_, a| part_text(a, Json, |d| d.at(int(a, 1)))),
     strict("json_extract_path", &[Json, TextArray], Json, |_, a| part(a, Json, |d| walk(d, &a[1]))),
     strict("json_extract_path_text", &[Json, TextArray], Text, |_, a| part_text(a, Json, |d| walk(d, &a[1]))),
     strict("jsonb_object_field", &[Jsonb, Text], Jsonb, |_, a| part(a, Jsonb, |d| d.get_key(text(a, 1)))),
-    strict("jsonb_object_field_text", &[Jsonb, Text], Text, |_, a| part_text(a, Jsonb, |d| d.get_key(text(a, 1)))),
+    strict("jsonb_object_field_text", &[Jsonb, Text], Text, |_, a| {
+        part_text(a, Jsonb, |d| d.get_key(text(a, 1)))
+    }),
     strict("jsonb_array_element", &[Jsonb, Int4], Jsonb, |_, a| part(a, Jsonb, |d| d.at(int(a, 1)))),
     strict("jsonb_array_element_text", &[Jsonb, Int4], Text, |_, a| part_text(a, Jsonb, |d| d.at(int(a, 1)))),
     strict("jsonb_extract_path", &[Jsonb, TextArray], Jsonb, |_, a| part(a, Jsonb, |d| walk(d, &a[1]))),
-    strict("jsonb_extract_path_text", &[Jsonb, TextArray], Text, |_, a| part_text(a, Jsonb, |d| walk(d, &a[1]))),
+    strict("jsonb_extract_path_text", &[Jsonb, TextArray], Text, |_, a| {
+        part_text(a, Jsonb, |d| walk(d, &a[1]))
+    }),
     strict("jsonb_contains", &[Jsonb, Jsonb], Bool, |_, a| {
         Ok(Value::Bool(read(a, 0, Jsonb)?.contains(&read(a, 1, Jsonb)?)))
     }),
@@ -36,7 +42,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
             _ => false,
         }))
     }),
-    strict("jsonb_concat", &[Jsonb, Jsonb], Jsonb, |_, a| concatenated(read(a, 0, Jsonb)?, read(a, 1, Jsonb)?)),
+    strict("jsonb_concat", &[Jsonb, Jsonb], Jsonb, |_, a| {
+        concatenated(read(a, 0, Jsonb)?, read(a, 1, Jsonb)?)
+    }),
     strict("jsonb_delete", &[Jsonb, Text], Jsonb, |_, a| {
         let mut document = read(a, 0, Jsonb)?;
         match &mut document.kind {
@@ -128,7 +136,10 @@ fn concatenated(mut one: Document, other: Document) -> Result<Value, SqlError> {
         }
         (_, Kind::Array(others)) => Kind::Array(std::iter::once(one.clone()).chain(others).collect()),
         (Kind::Object(_), _) | (_, Kind::Object(_)) => {
-            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "invalid concatenation of jsonb objects"));
+            return Err(SqlError::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                "invalid concatenation of jsonb objects",
+            ));
         }
         _ => Kind::Array(vec![one.clone(), other]),
     };
@@ -183,7 +194,10 @@ fn object(values: &[Value], colon: &str) -> Result<String, SqlError> {
     let mut out = String::from("{");
     for (at, pair) in values.chunks_exact(2).enumerate() {
         if pair[0].is_null() {
-            return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "argument of a key must not be null"));
+            return Err(SqlError::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                "argument of a key must not be null",
+            ));
         }
         out.push_str(if at > 0 { ", " } else { "" });
         push_text(&text_of(&pair[0], pair[0].natural_type()), &mut out);

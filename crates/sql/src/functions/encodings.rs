@@ -26,7 +26,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("overlay", &[Text, Text, Int4], Text, |_, a| {
         overlay(text(a, 0), text(a, 1), int(a, 2), text(a, 1).chars().count() as i64)
     }),
-    strict("overlay", &[Text, Text, Int4, Int4], Text, |_, a| overlay(text(a, 0), text(a, 1), int(a, 2), int(a, 3))),
+    strict("overlay", &[Text, Text, Int4, Int4], Text, |_, a| {
+        overlay(text(a, 0), text(a, 1), int(a, 2), int(a, 3))
+    }),
     lenient("quote_nullable", &[Text], Text, |_, a| {
         Ok(Value::from(a.first().and_then(Value::as_text).map_or_else(|| "NULL".to_owned(), quote_literal)))
     }),
@@ -49,7 +51,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
         Ok(Value::from(replaced.into_owned()))
     }),
     strict("regexp_match", &[Text, Text], TextArray, |_, a| captures(text(a, 0), text(a, 1), "")),
-    strict("regexp_match", &[Text, Text, Text], TextArray, |_, a| captures(text(a, 0), text(a, 1), text(a, 2))),
+    strict("regexp_match", &[Text, Text, Text], TextArray, |_, a| {
+        captures(text(a, 0), text(a, 1), text(a, 2))
+    }),
     variadic("format", &[Text, ANY], Text, |_, a| format(a)),
 ];
 
@@ -64,7 +68,11 @@ fn capitalized(whole: &str) -> Value {
     let mut out = String::with_capacity(whole.len());
     let mut is_inside = false;
     for c in whole.chars() {
-        if is_inside { out.extend(c.to_lowercase()) } else { out.extend(c.to_uppercase()) }
+        if is_inside {
+            out.extend(c.to_lowercase());
+        } else {
+            out.extend(c.to_uppercase());
+        }
         is_inside = c.is_alphanumeric();
     }
     Value::from(out)
@@ -99,7 +107,8 @@ fn base64(bytes: &[u8]) -> String {
         if at > 0 && at % 19 == 0 {
             out.push('\n');
         }
-        let word = chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let word =
+            chunk.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for digit in 0..4 {
             let is_there = digit <= chunk.len();
             let value = word >> (18 - 6 * digit) & 63;
@@ -193,7 +202,10 @@ fn format(values: &[Value]) -> Result<Value, SqlError> {
         match kind {
             's' => out.push_str(&shown(value)),
             'I' if value.is_null() => {
-                return Err(SqlError::new(SqlState("22004"), "null values cannot be formatted as an SQL identifier"));
+                return Err(SqlError::new(
+                    SqlState("22004"),
+                    "null values cannot be formatted as an SQL identifier",
+                ));
             }
             'I' => out.push_str(&quote_ident(&shown(value))),
             'L' if value.is_null() => out.push_str("NULL"),
@@ -226,8 +238,10 @@ fn md5(message: &[u8]) -> [u8; 16] {
     padded.extend_from_slice(&(message.len() as u64).wrapping_mul(8).to_le_bytes());
     let mut state = [0x6745_2301_u32, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
     for block in padded.chunks_exact(64) {
-        let words: Vec<u32> =
-            block.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
+        let words: Vec<u32> = block
+            .chunks_exact(4)
+            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+            .collect();
         let [mut a, mut b, mut c, mut d] = state;
         for round in 0..64_usize {
             let (mixed, at) = match round / 16 {

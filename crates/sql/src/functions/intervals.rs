@@ -70,13 +70,16 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("date_trunc", &[Text, Span], Span, |_, a| truncate(text(a, 0), span(a, 1)).map(Value::Interval)),
     strict("make_time", &[Int4, Int4, Float8], Time, |_, a| {
         let micros = (int(a, 0) * 3600 + int(a, 1) * 60) * 1_000_000 + (float(a, 2) * 1e6).round() as i64;
-        let fits = (0..=24).contains(&int(a, 0)) && (0..60).contains(&int(a, 1)) && (0..=DAY).contains(&micros);
+        let fits =
+            (0..=24).contains(&int(a, 0)) && (0..60).contains(&int(a, 1)) && (0..=DAY).contains(&micros);
         if fits && (0.0..61.0).contains(&float(a, 2)) { Ok(Value::Time(micros)) } else { Err(out_of_range()) }
     }),
     strict("make_timestamp", &[Int4, Int4, Int4, Int4, Int4, Float8], Timestamp, |_, a| {
         let date = format!("{:04}-{}-{}", int(a, 0), int(a, 1), int(a, 2));
         let days = crate::datetime::parse_date(&date)?;
-        let fits = (0..24).contains(&int(a, 3)) && (0..60).contains(&int(a, 4)) && (0.0..61.0).contains(&float(a, 5));
+        let fits = (0..24).contains(&int(a, 3))
+            && (0..60).contains(&int(a, 4))
+            && (0.0..61.0).contains(&float(a, 5));
         if !fits {
             return Err(out_of_range());
         }

@@ -89,11 +89,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("obj_description", &[Oid, Name], Text, |env, a| Ok(comment_of(env, int(a, 0), 0))),
     lenient("shobj_description", &[Oid, Name], Text, |_, _| Ok(Value::Null)),
     strict("col_description", &[Oid, Int4], Text, |env, a| Ok(comment_of(env, int(a, 0), int(a, 1)))),
-    lenient("pg_size_pretty", &[Int8], Text, |_, a| {
-        Ok(a.first()
-            .and_then(Value::as_int)
-            .map_or(Value::Null, |bytes| Value::from(format!("{bytes} bytes"))))
-    }),
+    strict("pg_size_pretty", &[Int8], Text, |_, a| Ok(Value::from(pretty_size(int(a, 0))))),
     strict("to_regclass", &[Text], Regclass, |env, a| {
         let oid = env.schema.oid_of(&crate::cast::unquoted(text(a, 0)));
         Ok(oid.map_or(Value::Null, |oid| Value::Int(oid.into())))
@@ -155,6 +151,26 @@ pub(super) static FUNCTIONS: &[Function] = &[
 fn view_definition(env: &Env, oid: i64) -> Value {
     let view = env.schema.views.values().find(|view| i64::from(view.oid()) == oid);
     view.map_or(Value::Null, |view| Value::from(format!(" {};", view.text)))
+}
+
+/// A number of bytes in the largest unit in which it has two digits or more.
+fn pretty_size(bytes: i64) -> String {
+    let (mut size, mut unit) = (i128::from(bytes), "bytes");
+    if size.abs() < 10 * 1024 {
+        return format!("{size} {unit}");
+    }
+    // One more bit than the unit has, for rounding.
+    size /= 512;
+    for next in ["kB", "MB", "GB", "TB", "PB"] {
+        unit = next;
+        if size.abs() < 20 * 1024 - 1 {
+            break;
+        }
+        if next != "PB" {
+            size /= 1024;
+        }
+    }
+    format!("{} {unit}", (size + size.signum()) / 2)
 }
 
 /// The comment on a table, or on its column of a number from 1.

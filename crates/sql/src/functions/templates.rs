@@ -35,28 +35,46 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("to_date", &[Text, Text], Date, |_, a| {
         Ok(Value::Date(read(text(a, 0), text(a, 1))?.div_euclid(DAY) as i32))
     }),
-    strict("to_timestamp", &[Text, Text], Timestamptz, |_, a| read(text(a, 0), text(a, 1)).map(Value::Timestamp)),
+    strict("to_timestamp", &[Text, Text], Timestamptz, |_, a| {
+        read(text(a, 0), text(a, 1)).map(Value::Timestamp)
+    }),
     strict("to_number", &[Text, Text], Num, |_, a| read_number(text(a, 0), text(a, 1))),
 ];
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
-    "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// The patterns, the longer ones before those that they begin with.
 const PATTERNS: [&str; 50] = [
-    "HH24", "HH12", "HH", "MI", "SSSSS", "SSSS", "SS", "MS", "US", "A.M.", "P.M.", "AM", "PM", "Y,YYY", "YYYY", "YYY", "YY",
-    "IYYY", "IYY", "IY", "IDDD", "IW", "ID", "I", "MONTH", "MON", "MM", "DAY", "DDD", "DD", "DY", "D", "WW", "W", "CC", "J",
-    "Q", "TZH", "TZM", "TZ", "OF", "B.C.", "A.D.", "BC", "AD", "FF3", "FF6", "RM", "Y", "FX",
+    "HH24", "HH12", "HH", "MI", "SSSSS", "SSSS", "SS", "MS", "US", "A.M.", "P.M.", "AM", "PM", "Y,YYY",
+    "YYYY", "YYY", "YY", "IYYY", "IYY", "IY", "IDDD", "IW", "ID", "I", "MONTH", "MON", "MM", "DAY", "DDD",
+    "DD", "DY", "D", "WW", "W", "CC", "J", "Q", "TZH", "TZM", "TZ", "OF", "B.C.", "A.D.", "BC", "AD", "FF3",
+    "FF6", "RM", "Y", "FX",
 ];
 
 /// What a template is made into.
 enum Piece {
     Literal(char),
     /// A pattern, as it was written, without padding if `fills` is unset, with an ordinal's ending behind it if one is wanted.
-    Pattern { name: &'static str, written: String, fills: bool, ordinal: Option<bool> },
+    Pattern {
+        name: &'static str,
+        written: String,
+        fills: bool,
+        ordinal: Option<bool>,
+    },
 }
 
 fn pieces(template: &str) -> Vec<Piece> {
@@ -178,7 +196,10 @@ impl Moment {
             "DAY" => (of_case(day()?), 9),
             "DY" => (of_case(&day()?[..3]), 0),
             // These are written in one case.
-            "AM" | "PM" => (if written.starts_with(char::is_uppercase) { half.to_owned() } else { half.to_lowercase() }, 0),
+            "AM" | "PM" => (
+                if written.starts_with(char::is_uppercase) { half.to_owned() } else { half.to_lowercase() },
+                0,
+            ),
             "A.M." | "P.M." => (of_case(&dotted(half)), 0),
             "AD" | "BC" => (of_case(era), 0),
             "A.D." | "B.C." => (of_case(&dotted(era)), 0),
@@ -244,24 +265,42 @@ fn mismatch(text: &str, pattern: &str) -> SqlError {
     SqlError::new(SqlState::INVALID_DATETIME_FORMAT, format!("invalid value \"{text}\" for \"{pattern}\""))
 }
 
+/// The parts of a moment that is read.
+struct Read {
+    year: i64,
+    month: i64,
+    day: i64,
+    of_year: i64,
+    hour: i64,
+    minute: i64,
+    second: i64,
+    micros: i64,
+    /// 0 for AM, 1 for PM.
+    half: Option<i64>,
+}
+
 /// Reads a moment by a template; a text that ends early leaves the rest as it is.
 fn read(whole: &str, template: &str) -> Result<i64, SqlError> {
-    let (mut year, mut month, mut day, mut of_year) = (1, 1, 1, None);
-    let (mut hour, mut minute, mut second, mut micros, mut half) = (0, 0, 0, 0, None);
+    let mut parts =
+        Read { year: 1, month: 1, day: 1, of_year: 1, hour: 0, minute: 0, second: 0, micros: 0, half: None };
     let mut rest = whole.trim_start();
     let pieces = pieces(template);
     for (at, piece) in pieces.iter().enumerate() {
-        let (name, written) = match piece {
+        let name = match piece {
             Piece::Literal(_) => {
                 // A separator of the template stands for any one of the text.
                 rest = rest.strip_prefix(|c: char| !c.is_alphanumeric()).unwrap_or(rest);
                 continue;
             }
-            Piece::Pattern { name, written, .. } => (*name, written),
+            Piece::Pattern { name, .. } => *name,
         };
         rest = rest.trim_start();
         if rest.is_empty() {
             break;
+        }
+        if let Some(length) = parts.read_word(name, rest)? {
+            rest = &rest[length..];
+            continue;
         }
         // Where a number follows without a separator, a pattern takes the digits that it is written with, and no more.
         let is_tight = matches!(pieces.get(at + 1), Some(Piece::Pattern { .. }));
@@ -273,53 +312,66 @@ fn read(whole: &str, template: &str) -> Result<i64, SqlError> {
             name => name.len(),
         };
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()).min(most);
-        let digits = &rest[..end];
-        let number = || digits.parse::<i64>().map_err(|_| mismatch(rest, written));
-        match name {
-            "YYYY" | "IYYY" => year = number()?,
-            "YY" => year = number()? + if number()? < 70 { 2000 } else { 1900 },
-            "MM" => month = number()?,
-            "DD" => day = number()?,
-            "DDD" => of_year = Some(number()?),
-            "HH24" | "HH12" | "HH" => hour = number()?,
-            "MI" => minute = number()?,
-            "SS" => second = number()?,
-            "MS" | "FF3" | "US" | "FF6" => micros = format!("{digits:0<6}").parse().map_err(|_| mismatch(rest, written))?,
-            "MONTH" | "MON" | "DAY" | "DY" | "AM" | "PM" | "A.M." | "P.M." => {
-                let names: Vec<&str> = match name {
-                    "MONTH" | "MON" => MONTHS.to_vec(),
-                    "DAY" | "DY" => DAYS.to_vec(),
-                    "AM" | "PM" => vec!["AM", "PM"],
-                    _ => vec!["A.M.", "P.M."],
-                };
-                let begins = |word: &str| rest.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
-                let short = |word: &str| if matches!(name, "MON" | "DY") { word[..3].len() } else { word.len() };
-                let found = names.iter().position(|word| begins(&word[..short(word)]));
-                let found = found.ok_or_else(|| mismatch(rest, written))?;
-                match name {
-                    "MONTH" | "MON" => month = found as i64 + 1,
-                    "DAY" | "DY" => {}
-                    _ => half = Some(found),
-                }
-                rest = &rest[short(names[found])..];
-                continue;
-            }
-            other => return Err(SqlError::unsupported(format!("the pattern {other} of a template that is read"))),
-        }
+        parts.read_number(name, &rest[..end]).ok_or_else(|| mismatch(rest, name))?;
         rest = &rest[end..];
     }
-    if let Some(half) = half {
-        hour = hour % 12 + 12 * half as i64;
+    parts.finish(whole)
+}
+
+impl Read {
+    /// Reads the word of a pattern of words, and returns its length; `None` for a pattern of numbers.
+    fn read_word(&mut self, name: &str, rest: &str) -> Result<Option<usize>, SqlError> {
+        let names: &[&str] = match name {
+            "MONTH" | "MON" => &MONTHS,
+            "DAY" | "DY" => &DAYS,
+            "AM" | "PM" => &["AM", "PM"],
+            "A.M." | "P.M." => &["A.M.", "P.M."],
+            _ => return Ok(None),
+        };
+        let length = |word: &str| if matches!(name, "MON" | "DY") { 3 } else { word.len() };
+        let begins = |word: &str| {
+            let word = &word[..length(word)];
+            rest.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word))
+        };
+        let found = names.iter().position(|word| begins(word)).ok_or_else(|| mismatch(rest, name))?;
+        match name {
+            "MONTH" | "MON" => self.month = found as i64 + 1,
+            "DAY" | "DY" => {}
+            _ => self.half = Some(found as i64),
+        }
+        Ok(Some(length(names[found])))
     }
-    let days = crate::datetime::parse_date(&format!("{year:04}-{month:02}-{day:02}"))?;
-    let days = i64::from(days) + of_year.map_or(0, |of_year: i64| of_year - 1);
-    if !(0..24).contains(&hour) || !(0..60).contains(&minute) || !(0..60).contains(&second) {
-        return Err(SqlError::new(
-            SqlState::DATETIME_FIELD_OVERFLOW,
-            format!("date/time field value out of range: \"{whole}\""),
-        ));
+
+    /// Reads the digits of a pattern; `None` if they are none, or the pattern is not read.
+    fn read_number(&mut self, name: &str, digits: &str) -> Option<()> {
+        let number: i64 = digits.parse().ok()?;
+        match name {
+            "YYYY" | "IYYY" => self.year = number,
+            "YY" => self.year = number + if number < 70 { 2000 } else { 1900 },
+            "MM" => self.month = number,
+            "DD" => self.day = number,
+            "DDD" => self.of_year = number,
+            "HH24" | "HH12" | "HH" => self.hour = number,
+            "MI" => self.minute = number,
+            "SS" => self.second = number,
+            "MS" | "FF3" | "US" | "FF6" => self.micros = format!("{digits:0<6}").parse().ok()?,
+            _ => return None,
+        }
+        Some(())
     }
-    Ok(days * DAY + ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros)
+
+    fn finish(&self, whole: &str) -> Result<i64, SqlError> {
+        let hour = self.half.map_or(self.hour, |half| self.hour % 12 + 12 * half);
+        let date = format!("{:04}-{:02}-{:02}", self.year, self.month, self.day);
+        let days = i64::from(crate::datetime::parse_date(&date)?) + self.of_year - 1;
+        if !(0..24).contains(&hour) || !(0..60).contains(&self.minute) || !(0..60).contains(&self.second) {
+            return Err(SqlError::new(
+                SqlState::DATETIME_FIELD_OVERFLOW,
+                format!("date/time field value out of range: \"{whole}\""),
+            ));
+        }
+        Ok(days * DAY + ((hour * 60 + self.minute) * 60 + self.second) * 1_000_000 + self.micros)
+    }
 }
 
 /// The parts of a template of a number.
@@ -372,7 +424,11 @@ fn number_template(template: &str) -> Result<NumberTemplate, SqlError> {
             }
             '9' | '0' | ',' | 'G' | 'g' => {
                 let place = if matches!(c, 'G' | 'g') { ',' } else { c };
-                if parsed.has_point { parsed.fraction.push(place) } else { parsed.whole.push(place) }
+                if parsed.has_point {
+                    parsed.fraction.push(place);
+                } else {
+                    parsed.whole.push(place);
+                }
                 1
             }
             other => {
@@ -400,7 +456,13 @@ fn number(value: Numeric, template: &str) -> Result<String, SqlError> {
     let first_zero = parsed.whole.iter().position(|place| *place == '0').unwrap_or(usize::MAX);
     for (place_at, place) in parsed.whole.iter().enumerate() {
         if *place == ',' {
-            body.push_str(if is_open { "," } else if parsed.fills { " " } else { "" });
+            body.push_str(if is_open {
+                ","
+            } else if parsed.fills {
+                " "
+            } else {
+                ""
+            });
             continue;
         }
         let digit = (at + whole.len()).checked_sub(room).and_then(|digit| whole.as_bytes().get(digit));
@@ -428,7 +490,8 @@ fn number(value: Numeric, template: &str) -> Result<String, SqlError> {
         body.push('.');
         let kept = if is_too_long { "#".repeat(places) } else { fraction.to_owned() };
         let least = parsed.fraction.iter().rposition(|place| *place == '0').map_or(0, |at| at + 1);
-        let shown = if parsed.fills { &kept[..] } else { &kept[..kept.trim_end_matches('0').len().max(least)] };
+        let shown =
+            if parsed.fills { &kept[..] } else { &kept[..kept.trim_end_matches('0').len().max(least)] };
         body.push_str(shown);
     }
     Ok(signed(&parsed, &body, is_negative, whole))
@@ -442,17 +505,17 @@ fn signed(parsed: &NumberTemplate, body: &str, is_negative: bool, whole: &str) -
         Some("PR") if is_negative => format!("{padding}<{digits}>"),
         Some("PR") if parsed.fills => format!("{padding} {digits} "),
         Some("MI") if is_negative => format!("-{body}"),
-        Some("MI") if parsed.fills => format!(" {body}"),
         Some("behind") if is_negative => format!("{body}-"),
         Some("behind") if parsed.fills => format!("{body} "),
         Some("S") => format!("{padding}{}{digits}", if is_negative { '-' } else { '+' }),
         Some("S behind") => format!("{body}{}", if is_negative { '-' } else { '+' }),
         None if is_negative => format!("{padding}-{digits}"),
-        None if parsed.fills => format!(" {body}"),
+        Some("MI") | None if parsed.fills => format!(" {body}"),
         _ => body.to_owned(),
     };
     if let Some(is_upper) = parsed.ordinal.filter(|_| !is_negative && !parsed.has_point) {
-        let last: i64 = whole.get(whole.len().saturating_sub(2)..).and_then(|end| end.parse().ok()).unwrap_or(0);
+        let last: i64 =
+            whole.get(whole.len().saturating_sub(2)..).and_then(|end| end.parse().ok()).unwrap_or(0);
         out.push_str(ordinal(last, is_upper));
     }
     out
@@ -463,6 +526,7 @@ fn read_number(whole: &str, template: &str) -> Result<Value, SqlError> {
     let digits: String = whole.chars().filter(|c| c.is_ascii_digit() || matches!(c, '.' | '-')).collect();
     let is_bracketed = whole.contains('<') && whole.contains('>');
     let parsed = Numeric::parse(digits.trim_matches('-'));
-    let value = parsed.map_err(|_| invalid_parameter(format!("invalid input syntax for type numeric: \"{whole}\"")))?;
+    let value = parsed
+        .map_err(|_| invalid_parameter(format!("invalid input syntax for type numeric: \"{whole}\"")))?;
     Ok(Value::Numeric(if digits.contains('-') || is_bracketed { value.negate() } else { value }))
 }

@@ -61,12 +61,15 @@ fn answered(client: &mut Client, statement: &str) -> (Vec<String>, Vec<String>) 
     };
     let mut kept = Kept::default();
     let text = client.answer_into(statement, &mut kept);
-    let is_said = |line: &&str| {
+    let is_said = |(at, line): &(usize, &str)| {
         let is_tag = ["SELECT ", "FETCH ", "SHOW"].iter().any(|tag| line.starts_with(tag));
-        !(is_tag || line.starts_with('[') || line.starts_with("NOTICE: ") || line.starts_with("WARNING: "))
+        let is_header = *at == 0 && line.starts_with('[');
+        !(is_tag || is_header || line.starts_with("NOTICE: ") || line.starts_with("WARNING: "))
     };
-    let rows = text.lines().filter(is_said);
-    let rows = rows.map(|line| if line.starts_with("ERROR ") { state(line) } else { line.to_owned() });
+    let rows = text.lines().enumerate().filter(is_said);
+    let rows = rows
+        .map(|(_, line)| line)
+        .map(|line| if line.starts_with("ERROR ") { state(line) } else { line.to_owned() });
     (described, rows.collect())
 }
 
@@ -92,5 +95,9 @@ fn answers_are_those_of_postgresql() {
             failed += &format!("{statement}\n    PostgreSQL: {wanted:?}\n    here:       {got:?}\n");
         }
     }
-    assert!(failed.is_empty(), "{same} of {} answers are the same; not so, or so though listed:\n{failed}", statements.len());
+    assert!(
+        failed.is_empty(),
+        "{same} of {} answers are the same; not so, or so though listed:\n{failed}",
+        statements.len()
+    );
 }

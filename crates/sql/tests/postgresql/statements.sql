@@ -414,3 +414,25 @@ SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'emp'::regc
 SELECT gen_random_uuid() IS NOT NULL, pg_cancel_backend(0) IS NOT NULL, pg_size_pretty(10240::bigint), pg_relation_size('dept'::regclass) >= 0
 SELECT row_number() OVER (ORDER BY id), rank() OVER (ORDER BY name), count(*) OVER () FROM dept ORDER BY id
 SELECT id, sum(id) OVER (ORDER BY id), lag(id) OVER (ORDER BY id), first_value(id) OVER (PARTITION BY id > 1 ORDER BY id) FROM dept ORDER BY id
+SELECT a, row_number() OVER (PARTITION BY a ORDER BY b DESC), dense_rank() OVER (ORDER BY a), percent_rank() OVER (ORDER BY a), cume_dist() OVER (ORDER BY a), ntile(2) OVER (ORDER BY b) FROM (VALUES (1, 1), (1, 2), (2, 3), (3, 4)) v(a, b) ORDER BY b
+SELECT b, sum(b) OVER (ORDER BY a), sum(b) OVER (ORDER BY a ROWS UNBOUNDED PRECEDING), sum(b) OVER (ORDER BY a ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING), last_value(b) OVER (ORDER BY a), nth_value(b, 2) OVER (ORDER BY b) FROM (VALUES (1, 1), (1, 2), (2, 3)) v(a, b) ORDER BY b
+SELECT a, lead(b) OVER (ORDER BY b), lead(b, 2, 0) OVER (ORDER BY b), lag(b, 1, -1) OVER (PARTITION BY a ORDER BY b) FROM (VALUES (1, 1), (1, 2), (2, 3)) v(a, b) ORDER BY b
+SELECT a, sum(count(*)) OVER (ORDER BY a), rank() OVER (ORDER BY count(*) DESC) FROM (VALUES (1), (1), (2)) v(a) GROUP BY a ORDER BY a
+SELECT a, count(*) FILTER (WHERE a > 1) OVER () FROM (VALUES (1), (2)) v(a) ORDER BY row_number() OVER (ORDER BY a DESC)
+SELECT * FROM (SELECT a, row_number() OVER (ORDER BY a DESC) AS n FROM generate_series(1, 5) a) r WHERE n <= 2 ORDER BY n
+SELECT a FROM (VALUES (1)) v(a) WHERE row_number() OVER () = 1
+SELECT sum(sum(a) OVER ()) FROM (VALUES (1)) v(a)
+SELECT lower('A') OVER ()
+SELECT ntile(0) OVER () FROM (VALUES (1)) v(a)
+SELECT unnest(ARRAY[1,2]), generate_series(1, 3), unnest('{}'::int[])
+SELECT generate_subscripts(ARRAY['a','b'], 1) AS s, 10 + generate_series(1, 2) AS g
+SELECT x, generate_series(1, x) FROM (VALUES (1), (2)) v(x) ORDER BY x, 2 DESC
+SELECT count(*) FROM generate_series(date '2020-01-01', date '2020-02-01', '1 week')
+SELECT nothing FROM dept GROUP BY id
+SELECT id, name FROM dept d WHERE (SELECT count(*) FROM dept x WHERE x.id <= d.id) > 2 ORDER BY id
+WITH RECURSIVE tree(id, depth) AS (SELECT 1, 0 UNION ALL SELECT d.id, t.depth + 1 FROM dept d JOIN tree t ON d.id = t.id + 1) SELECT * FROM tree ORDER BY id
+WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 0.5 FROM t WHERE n < 3) SELECT * FROM t
+SELECT interval '1 month' + date '2024-01-31', date '2024-02-29' - interval '1 year', timestamp '2024-01-01' + '2 hours'
+SELECT '{"a": [1, {"b": null}]}'::json -> 'a' -> 1 ->> 'b', '"\u00e4"'::jsonb, '[]'::jsonb || '1'::jsonb, '{"a":1}'::json ->> 'b'
+SELECT pg_size_pretty(0::bigint), pg_size_pretty(10239::bigint), pg_size_pretty(10240::bigint), pg_size_pretty(123456789::bigint), pg_size_pretty(-5000000000000), pg_size_pretty(10485247::bigint)
+SELECT gen_random_uuid() <> gen_random_uuid(), current_setting('server_encoding'), current_setting('nothing', true)
