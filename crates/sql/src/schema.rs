@@ -274,12 +274,11 @@ pub(crate) fn stored_type(ty: SqlType, modifier: Modifier) -> Result<ColumnType,
         | SqlType::Name
         | SqlType::Json
         | SqlType::Jsonb => ColumnType::String,
-        SqlType::Bytea => ColumnType::VarBytes,
+        SqlType::Bytea | SqlType::Interval => ColumnType::VarBytes,
         SqlType::Date => ColumnType::Date,
         SqlType::Timestamp | SqlType::Timestamptz => ColumnType::Timestamp,
         SqlType::Uuid => ColumnType::Uuid,
         SqlType::Oid => ColumnType::Unsigned(4),
-        SqlType::Interval => ColumnType::VarBytes,
         _ if is_array(ty) => ColumnType::VarBytes,
         _ => return Err(SqlError::unsupported(format!("a column of type {ty}"))),
     })
