@@ -257,14 +257,7 @@ impl Expr {
                 let null = Value::Null;
                 let width = subquery.query.columns.len();
                 if let (Value::Array(parts), true) = (&value, width > 1) {
-                    // A row is equal to another if all its values are.
-                    let row_equal = |row: &Row| {
-                        all_of(
-                            parts.iter().zip(row).map(|(one, other)| Ok(compare(CompareOp::Eq, one, other))),
-                            false,
-                        )
-                    };
-                    return all_of(rows.iter().map(row_equal), true);
+                    return all_of(rows.iter().map(|row| row_equal(parts, row)), true);
                 }
                 let each = rows.iter().map(|row| Ok(compare(*op, &value, row.first().unwrap_or(&null))));
                 all_of(each, !all)
@@ -412,6 +405,12 @@ impl Expr {
         });
         is_independent
     }
+}
+
+/// Compares a row with another: they are equal if all their values are.
+fn row_equal(one: &[Value], other: &[Value]) -> Result<Value, SqlError> {
+    let parts = one.iter().zip(other).map(|(one, other)| Ok(compare(CompareOp::Eq, one, other)));
+    all_of(parts, false)
 }
 
 fn map_all(parts: &[Expr], replace: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Vec<Expr> {

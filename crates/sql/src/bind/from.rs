@@ -174,13 +174,7 @@ impl Binder<'_> {
                 }
             }
         }
-        let mut order: Vec<usize> = (start..columns.len()).collect();
-        order.sort_by_key(|at| {
-            (first.iter().position(|column| column == at).unwrap_or(usize::MAX), columns[*at].place)
-        });
-        for (place, at) in (start..).zip(order) {
-            columns[at].place = place;
-        }
+        place_first(&mut columns[start..], start, &first);
         Ok(on)
     }
 
@@ -464,5 +458,17 @@ impl Binder<'_> {
             backward: false,
             for_update: true,
         })
+    }
+}
+
+/// Gives columns, the first of which has the number `start`, their places among those of `*`: the `first` ones come first.
+fn place_first(columns: &mut [ScopeColumn], start: usize, first: &[usize]) {
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    order.sort_by_key(|at| {
+        let rank = first.iter().position(|column| *column == at + start).unwrap_or(usize::MAX);
+        (rank, columns[*at].place)
+    });
+    for (place, at) in (start..).zip(order) {
+        columns[at].place = place;
     }
 }

@@ -78,16 +78,9 @@ impl Binder<'_> {
         let mut keys = self.order_of(order, &columns, &mut items, distinct)?;
         self.set_open(false);
         let on = match &select.distinct {
-            Some(ast::Distinct::On(exprs)) => self.distinct_on(exprs, &columns, &mut items, &keys)?,
+            Some(ast::Distinct::On(exprs)) => self.distinct_on(exprs, &columns, &mut items, &mut keys)?,
             _ => Vec::new(),
         };
-        if !on.is_empty() && keys.is_empty() {
-            // The rows that are kept are the first ones; they come in the order of what they are distinct in.
-            keys = on
-                .iter()
-                .map(|at| SortKey { expr: Expr::Column(*at), descending: false, nulls_first: false })
-                .collect();
-        }
 
         let scope = self.scopes.pop().unwrap_or_default();
         let (grouping, added, scope_width) = (scope.grouping, scope.added, scope.columns.len());
@@ -140,7 +133,7 @@ impl Binder<'_> {
         exprs: &[ast::Expr],
         columns: &[OutputColumn],
         items: &mut Vec<(Expr, OutputColumn)>,
-        keys: &[SortKey],
+        keys: &mut Vec<SortKey>,
     ) -> Result<Vec<usize>, SqlError> {
         let mut places = Vec::new();
         for expr in exprs {
@@ -155,6 +148,11 @@ impl Binder<'_> {
                 SqlState::INVALID_COLUMN_REFERENCE,
                 "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
             ));
+        }
+        if keys.is_empty() {
+            // The rows that are kept are the first ones; they come in the order of what they are distinct in.
+            let key = |at: &usize| SortKey { expr: Expr::Column(*at), descending: false, nulls_first: false };
+            keys.extend(places.iter().map(key));
         }
         Ok(places)
     }

@@ -13,20 +13,7 @@ use crate::schema::{Schema, ViewColumn, ViewMeta};
 
 impl Change<'_> {
     pub(super) fn create_view(&self, create: &ast::CreateView) -> Result<Done, SqlError> {
-        let refused = [
-            (create.materialized, "a materialized view"),
-            (create.temporary, "a temporary view"),
-            (create.secure || create.or_alter || create.with_no_schema_binding, "an option of a view"),
-            (
-                create.to.is_some() || create.comment.is_some() || create.params.is_some(),
-                "an option of a view",
-            ),
-            (!create.cluster_by.is_empty(), "an option of a view"),
-            (create.options != ast::CreateTableOptions::None, "WITH of a view"),
-        ];
-        if let Some((_, what)) = refused.iter().find(|(is_there, _)| *is_there) {
-            return Err(SqlError::unsupported(what));
-        }
+        refuse_options(create)?;
         let (_, name) = object_name(&create.name)?;
         let schema = self.db.schema();
         let old = schema.views.get(&name);
@@ -129,4 +116,19 @@ impl Change<'_> {
             .hint("Drop the view first.")),
         }
     }
+}
+
+fn refuse_options(create: &ast::CreateView) -> Result<(), SqlError> {
+    let refused = [
+        (create.materialized, "a materialized view"),
+        (create.temporary, "a temporary view"),
+        (create.secure || create.or_alter || create.with_no_schema_binding, "an option of a view"),
+        (create.to.is_some() || create.comment.is_some() || create.params.is_some(), "an option of a view"),
+        (!create.cluster_by.is_empty(), "an option of a view"),
+        (create.options != ast::CreateTableOptions::None, "WITH of a view"),
+    ];
+    if let Some((_, what)) = refused.iter().find(|(is_there, _)| *is_there) {
+        return Err(SqlError::unsupported(what));
+    }
+    Ok(())
 }

@@ -55,14 +55,8 @@ impl Exec<'_, '_> {
                     self.nested(left, Inner::Node(right), *kind, *right_width, on.as_ref()).await
                 }
                 Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
-                Node::Window { input, calls } => {
-                    let rows = self.rows(input, None).await?;
-                    self.windows(rows, calls)
-                }
-                Node::ProjectSet { input, functions } => {
-                    let rows = self.rows(input, None).await?;
-                    self.project_set(rows, functions)
-                }
+                Node::Window { input, calls } => self.windows(input, calls).await,
+                Node::ProjectSet { input, functions } => self.project_set(input, functions).await,
                 Node::Sort(input, keys) => {
                     let rows = self.rows(input, None).await?;
                     self.sort(rows, keys)

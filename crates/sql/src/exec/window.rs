@@ -8,7 +8,7 @@ use super::{Exec, Fail, MAX_ROWS, too_many_rows};
 use crate::aggregate::State;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, Row};
-use crate::plan::{Frame, RowsFunction, WindowCall, WindowFunction, compare_keys};
+use crate::plan::{Frame, Node, RowsFunction, WindowCall, WindowFunction, compare_keys};
 use crate::value::Value;
 
 /// The rows of a partition in their order: their numbers, and where each group of equal ones ends.
@@ -21,7 +21,8 @@ struct Partition<'a> {
 
 impl Exec<'_, '_> {
     /// Adds a column for each call to the rows.
-    pub(super) fn windows(&mut self, mut rows: Vec<Row>, calls: &[WindowCall]) -> Result<Vec<Row>, Fail> {
+    pub(super) async fn windows(&mut self, input: &Node, calls: &[WindowCall]) -> Result<Vec<Row>, Fail> {
+        let mut rows = self.rows(input, None).await?;
         let mut columns = Vec::new();
         let mut order: Vec<usize> = Vec::new();
         for call in calls {
@@ -187,13 +188,13 @@ impl Exec<'_, '_> {
     }
 
     /// Adds a column for each function to the rows: a row becomes as many as the longest of them returns.
-    pub(super) fn project_set(
+    pub(super) async fn project_set(
         &mut self,
-        rows: Vec<Row>,
+        input: &Node,
         functions: &[(RowsFunction, Vec<Expr>)],
     ) -> Result<Vec<Row>, Fail> {
         let mut all = Vec::new();
-        for row in rows {
+        for row in self.rows(input, None).await? {
             let mut columns = Vec::new();
             for (function, arguments) in functions {
                 let values = self.values(arguments, &row)?;
