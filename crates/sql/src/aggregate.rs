@@ -8,6 +8,7 @@ use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr};
 use crate::format::out_of_range;
 use crate::numeric::Numeric;
+use crate::plan::SortKey;
 use crate::types::SqlType;
 use crate::value::Value;
 
@@ -33,10 +34,24 @@ pub(crate) struct AggregateCall {
     pub(crate) arguments: Vec<Expr>,
     pub(crate) ty: SqlType,
     pub(crate) distinct: bool,
+    /// The order in which it takes the rows.
+    pub(crate) order: Vec<SortKey>,
     pub(crate) filter: Option<Expr>,
 }
 
+impl AggregateCall {
+    /// The expressions that it evaluates for a row.
+    pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        self.arguments.iter().chain(&self.filter).chain(self.order.iter().map(|key| &key.expr))
+    }
+}
+
 impl Aggregate {
+    /// The names of all aggregates.
+    #[cfg(test)]
+    pub(crate) const NAMES: [&str; 10] =
+        ["array_agg", "avg", "bool_and", "bool_or", "count", "every", "max", "min", "string_agg", "sum"];
+
     /// The aggregate of a name.
     pub(crate) fn named(name: &str) -> Option<Aggregate> {
         Some(match name {
@@ -69,7 +84,10 @@ impl Aggregate {
             (Aggregate::Avg, SqlType::Int2 | SqlType::Int4) => (SqlType::Numeric, SqlType::Numeric),
             (Aggregate::Sum, SqlType::Float4) => (argument, SqlType::Float4),
             (Aggregate::Avg, SqlType::Float4 | SqlType::Float8) => (SqlType::Float8, SqlType::Float8),
-            (Aggregate::Min | Aggregate::Max, SqlType::Unknown) => (SqlType::Text, SqlType::Text),
+            (Aggregate::Min | Aggregate::Max, SqlType::Unknown | SqlType::Varchar) => {
+                (SqlType::Text, SqlType::Text)
+            }
+            (Aggregate::Sum | Aggregate::Avg, SqlType::Interval) => (argument, argument),
             (Aggregate::Min | Aggregate::Max, ty) if ty != SqlType::Bool => (ty, ty),
             (Aggregate::Sum, SqlType::Float8) | (Aggregate::BoolAnd | Aggregate::BoolOr, SqlType::Bool) => {
                 (argument, argument)
@@ -90,11 +108,20 @@ pub(crate) struct State {
     texts: String,
     values: Vec<Value>,
     seen: HashSet<Vec<Value>>,
+    /// The rows that wait for their order: the values they are ordered by, and the arguments.
+    waiting: Vec<(Vec<Value>, Vec<Value>)>,
 }
 
 impl State {
     pub(crate) fn new() -> State {
-        State { count: 0, value: Value::Null, texts: String::new(), values: Vec::new(), seen: HashSet::new() }
+        State {
+            count: 0,
+            value: Value::Null,
+            texts: String::new(),
+            values: Vec::new(),
+            seen: HashSet::new(),
+            waiting: Vec::new(),
+        }
     }
 
     /// Adds a row of the group.
@@ -115,6 +142,12 @@ impl State {
             return Ok(());
         }
         if call.distinct && !self.seen.insert(arguments.clone()) {
+            return Ok(());
+        }
+        if !call.order.is_empty() {
+            let keys: Result<Vec<Value>, SqlError> =
+                call.order.iter().map(|key| key.expr.eval(env, row)).collect();
+            self.waiting.push((keys?, arguments));
             return Ok(());
         }
         self.count += 1;
@@ -160,7 +193,13 @@ impl State {
     }
 
     /// The value of the call.
-    pub(crate) fn finish(self, call: &AggregateCall) -> Result<Value, SqlError> {
+    pub(crate) fn finish(mut self, call: &AggregateCall) -> Result<Value, SqlError> {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.sort_by(|(one, _), (other, _)| crate::plan::compare_keys(&call.order, one, other));
+        for (_, arguments) in waiting {
+            self.count += 1;
+            self.take(call, arguments)?;
+        }
         Ok(match call.aggregate {
             Aggregate::Count => Value::Int(self.count),
             Aggregate::Avg => match self.value {
@@ -168,6 +207,7 @@ impl State {
                     Value::Numeric(total.checked_div(Numeric::of_integer(self.count.into()))?)
                 }
                 Value::Float(total) => Value::Float(total / self.count as f64),
+                Value::Interval(total) => Value::Interval(total.times(1.0 / self.count as f64)?),
                 other => other,
             },
             Aggregate::StringAgg | Aggregate::ArrayAgg if self.count == 0 => Value::Null,
@@ -185,6 +225,7 @@ fn sum(total: &Value, value: Value, ty: SqlType) -> Result<Value, SqlError> {
         }
         (Value::Float(total), Value::Float(value)) => Value::Float(total + value),
         (Value::Numeric(total), Value::Numeric(value)) => Value::Numeric(total.checked_add(value)?),
+        (Value::Interval(total), Value::Interval(value)) => Value::Interval(total.add(value)?),
         // The first value, as the total is NULL before it.
         (_, value) => value,
     })

@@ -14,6 +14,7 @@ mod operators;
 mod query;
 mod select;
 mod types;
+mod window;
 mod writes;
 
 use std::sync::Arc;
@@ -57,6 +58,11 @@ struct ScopeColumn {
     output: OutputColumn,
     /// Set if only its table's name leads to it, as it is the second of two that `USING` has made one.
     is_merged: bool,
+    /// The other one of two that `USING` of a RIGHT or FULL JOIN has made one; the name alone means that one or, if set, the one that
+    /// is not NULL.
+    merged_with: Option<(usize, bool)>,
+    /// Its place among the columns of `*`: those of `USING` come first.
+    place: usize,
     /// Set if `*` leaves it out.
     is_hidden: bool,
 }
@@ -67,6 +73,8 @@ struct Scope {
     columns: Vec<ScopeColumn>,
     /// The groups and aggregates, once the query has them.
     grouping: Option<select::Grouping>,
+    /// What the list of the query adds to its rows.
+    added: window::Added,
 }
 
 /// A query with a name, of `WITH`.
@@ -84,6 +92,7 @@ pub(crate) struct Binder<'a> {
     params: Vec<Option<SqlType>>,
     subqueries: usize,
     tables: Vec<Arc<TableEntry>>,
+    views: Vec<String>,
     /// The scopes around, the innermost last.
     scopes: Vec<Scope>,
     named: Vec<Named>,
@@ -101,6 +110,7 @@ impl<'a> Binder<'a> {
             params: params.to_vec(),
             subqueries: 0,
             tables: Vec::new(),
+            views: Vec::new(),
             scopes: Vec::new(),
             named: Vec::new(),
             depth: 0,
@@ -112,8 +122,8 @@ impl<'a> Binder<'a> {
         let work = match statement {
             ast::Statement::Query(query) => match &*query.body {
                 ast::SetExpr::Insert(inner) | ast::SetExpr::Update(inner) | ast::SetExpr::Delete(inner) => {
-                    if query.with.is_some() {
-                        return Err(SqlError::unsupported("WITH before a statement that changes rows"));
+                    if let Some(with) = &query.with {
+                        self.with(with)?;
                     }
                     return self.plan(inner);
                 }
@@ -130,7 +140,7 @@ impl<'a> Binder<'a> {
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
         let types = self.params.into_iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        (Plan { work, tables: self.tables, subqueries: self.subqueries }, types)
+        (Plan { work, tables: self.tables, views: self.views, subqueries: self.subqueries }, types)
     }
 
     /// The table of a name that a statement writes.
@@ -143,6 +153,9 @@ impl<'a> Binder<'a> {
                 SqlState::INSUFFICIENT_PRIVILEGE,
                 format!("permission denied: \"{table}\" is a system catalog"),
             ));
+        }
+        if self.schema.views.contains_key(&table) {
+            return Err(SqlError::unsupported(format!("a change of the rows of view \"{table}\"")));
         }
         let found = self.schema.table(&table).map_err(|error| error.at(self.position_of(name)))?;
         Ok(self.uses(found))
@@ -206,6 +219,19 @@ impl<'a> Binder<'a> {
         }
         let explicit = allowed == Castability::Explicit;
         self.cast(typed, to, Modifier::None, explicit)
+    }
+
+    /// Binds an expression over no columns and brings it to a type, as a value of it is assigned.
+    pub(crate) fn value(&mut self, expr: &ast::Expr, ty: SqlType) -> Result<Expr, SqlError> {
+        self.scopes.push(Scope::default());
+        let bound = self.expr(expr).and_then(|bound| self.coerce(bound, ty, Castability::Assignment));
+        self.scopes.pop();
+        let bound = bound?.expr;
+        if bound.subqueries().is_empty() {
+            Ok(bound)
+        } else {
+            Err(SqlError::unsupported("a subquery in this place"))
+        }
     }
 
     /// Casts an expression; a constant at once.
@@ -285,9 +311,11 @@ impl<'a> Binder<'a> {
             table: String::new(),
             output: OutputColumn { name: name.clone(), ty: *ty, modifier: *modifier, origin: (0, 0) },
             is_merged: false,
+            merged_with: None,
+            place: 0,
             is_hidden: false,
         };
-        self.scopes.push(Scope { columns: columns.iter().map(column).collect(), grouping: None });
+        self.scopes.push(Scope { columns: columns.iter().map(column).collect(), ..Scope::default() });
         let bound = self.expr(&parsed);
         self.scopes.pop();
         bound

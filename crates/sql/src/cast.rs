@@ -42,8 +42,12 @@ pub(crate) fn castability(from: SqlType, to: SqlType) -> Option<Castability> {
         return Some(if one < other { Castability::Implicit } else { Castability::Assignment });
     }
     match (from, to) {
-        (Date, Timestamp | Timestamptz) | (Timestamp, Timestamptz) => Some(Castability::Implicit),
-        (Timestamptz, Timestamp | Date | Time) | (Timestamp, Date | Time) => Some(Castability::Assignment),
+        (Date, Timestamp | Timestamptz) | (Timestamp, Timestamptz) | (Time, SqlType::Interval) => {
+            Some(Castability::Implicit)
+        }
+        (Timestamptz, Timestamp | Date | Time) | (Timestamp, Date | Time) | (SqlType::Interval, Time) => {
+            Some(Castability::Assignment)
+        }
         (Bool, Int4) | (Int4, Bool) => Some(Castability::Explicit),
         (Numeric, Bool) | (Bool, Numeric) => None,
         (one, other) if one.is_oid() && other.is_oid() => Some(Castability::Implicit),
@@ -134,6 +138,10 @@ fn convert(value: Value, from: SqlType, to: SqlType, schema: &Schema) -> Result<
         (Value::Date(days), SqlType::Timestamp | SqlType::Timestamptz) => {
             Ok(Value::Timestamp(i64::from(days) * DAY))
         }
+        (Value::Time(time), SqlType::Interval) => {
+            Ok(Value::Interval(crate::interval::Interval { micros: time, ..Default::default() }))
+        }
+        (Value::Interval(span), SqlType::Time) => Ok(Value::Time(span.micros.rem_euclid(DAY))),
         (Value::Timestamp(moment), SqlType::Date) => Ok(Value::Date(moment.div_euclid(DAY) as i32)),
         (Value::Timestamp(moment), SqlType::Time) => Ok(Value::Time(moment.rem_euclid(DAY))),
         (Value::Array(elements), _) if to.element().is_some() => {

@@ -9,8 +9,10 @@
 //! has a home from its first statement on a table. When a statement fails, an explicit one is *failed* until its client ends it.
 
 mod copying;
+mod cursors;
 mod extended;
 mod planning;
+mod prepared;
 mod running;
 mod utility;
 
@@ -28,6 +30,7 @@ use crate::sink::{Column, Sink};
 use crate::transaction::Open;
 use crate::types::SqlType;
 
+use cursors::Cursor;
 use extended::{Portal, Prepared};
 use planning::CachedPlan;
 
@@ -99,6 +102,7 @@ pub struct Connection {
     noted: Arc<AtomicU64>,
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
+    cursors: HashMap<String, Cursor>,
     plans: HashMap<String, CachedPlan>,
 }
 
@@ -135,6 +139,7 @@ impl Connection {
             noted,
             statements: HashMap::new(),
             portals: HashMap::new(),
+            cursors: HashMap::new(),
             plans: HashMap::new(),
         })
     }

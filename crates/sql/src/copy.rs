@@ -1,7 +1,8 @@
-//! COPY: the lines of its text and CSV formats, in and out.
+//! COPY: the lines of its text and CSV formats, and the rows of its binary one, in and out.
 //!
 //! Owns: the options of a COPY, and how lines become rows and rows lines. Never: speaks the protocol; a sink does.
 
+mod binary;
 mod csv;
 mod text;
 
@@ -18,15 +19,18 @@ use crate::expr::{Env, Expr};
 use crate::format::parse;
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
+use crate::types::SqlType;
 use crate::value::Value;
 
+pub(crate) use binary::{BinaryRows, HEADER, TRAILER};
 pub(crate) use csv::CsvLines;
 pub(crate) use text::TextLines;
 
 /// The form of the lines of a COPY.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) is_csv: bool,
+    pub(crate) is_binary: bool,
     pub(crate) delimiter: u8,
     pub(crate) null: String,
     pub(crate) header: bool,
@@ -42,6 +46,7 @@ impl Default for Form {
     fn default() -> Form {
         Form {
             is_csv: false,
+            is_binary: false,
             delimiter: b'\t',
             null: "\\N".to_owned(),
             header: false,
@@ -69,6 +74,7 @@ impl Form {
             match option {
                 ast::CopyOption::Format(name) => match &*ident(name) {
                     "text" | "csv" => {}
+                    "binary" => form.is_binary = true,
                     other => return Err(SqlError::unsupported(format!("COPY in the format {other}"))),
                 },
                 // Rows are visible to those that may see them in any case.
@@ -88,6 +94,7 @@ impl Form {
                 ast::CopyLegacyOption::Delimiter(c) => form.delimiter = single(*c)?,
                 ast::CopyLegacyOption::Null(text) => form.null.clone_from(text),
                 ast::CopyLegacyOption::Header => form.header = true,
+                ast::CopyLegacyOption::Binary => form.is_binary = true,
                 ast::CopyLegacyOption::Csv(options) => {
                     for option in options {
                         match option {
@@ -100,6 +107,13 @@ impl Form {
                 }
                 other => return Err(SqlError::unsupported(format!("the COPY option {other}"))),
             }
+        }
+        let plain = Form { is_binary: form.is_binary, ..Form::default() };
+        if form.is_binary && form != plain {
+            return Err(SqlError::new(
+                SqlState::SYNTAX_ERROR,
+                "COPY in the format binary takes no delimiter, NULL, header, quote or escape",
+            ));
         }
         Ok(form)
     }
@@ -133,11 +147,21 @@ fn single(c: char) -> Result<u8, SqlError> {
 pub(crate) enum Lines {
     Text(TextLines),
     Csv(CsvLines),
+    Binary(BinaryRows),
+}
+
+/// A row of a COPY.
+pub(crate) enum CopyRow {
+    Texts(Fields),
+    Values(Vec<Value>),
 }
 
 impl Lines {
-    pub(crate) fn new(form: &Form) -> Lines {
-        if form.is_csv {
+    /// Reads data of a form; the types are those of its columns.
+    pub(crate) fn new(form: &Form, types: Vec<SqlType>) -> Lines {
+        if form.is_binary {
+            Lines::Binary(BinaryRows::new(types))
+        } else if form.is_csv {
             Lines::Csv(CsvLines::new(form.clone()))
         } else {
             Lines::Text(TextLines::new(form.clone()))
@@ -145,19 +169,31 @@ impl Lines {
     }
 
     /// Takes a piece of data, and adds the rows that are complete.
-    pub(crate) fn push(&mut self, data: &[u8], rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+    pub(crate) fn push(&mut self, data: &[u8], rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
+        let mut texts = Vec::new();
         match self {
-            Lines::Text(lines) => lines.push(data, rows),
-            Lines::Csv(lines) => lines.push(data, rows),
+            Lines::Text(lines) => lines.push(data, &mut texts)?,
+            Lines::Csv(lines) => lines.push(data, &mut texts)?,
+            Lines::Binary(lines) => {
+                let mut values = Vec::new();
+                lines.push(data, &mut values)?;
+                rows.extend(values.into_iter().map(CopyRow::Values));
+            }
         }
+        rows.extend(texts.into_iter().map(CopyRow::Texts));
+        Ok(())
     }
 
     /// The data has ended: adds a last row that no end of a line follows.
-    pub(crate) fn finish(&mut self, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+    pub(crate) fn finish(&mut self, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
+        let mut texts = Vec::new();
         match self {
-            Lines::Text(lines) => lines.finish(rows),
-            Lines::Csv(lines) => lines.finish(rows),
+            Lines::Text(lines) => lines.finish(&mut texts)?,
+            Lines::Csv(lines) => lines.finish(&mut texts)?,
+            Lines::Binary(lines) => lines.finish()?,
         }
+        rows.extend(texts.into_iter().map(CopyRow::Texts));
+        Ok(())
     }
 }
 
@@ -204,7 +240,7 @@ pub(crate) struct CopyBatch {
     pub(crate) target: Arc<CopyTarget>,
     pub(crate) env: Env,
     pub(crate) sequences: Arc<Sequences>,
-    pub(crate) rows: Vec<Fields>,
+    pub(crate) rows: Vec<CopyRow>,
     /// The number of the first of them, for messages.
     pub(crate) first: u64,
 }
@@ -212,13 +248,13 @@ pub(crate) struct CopyBatch {
 impl CopyBatch {
     pub(crate) async fn run(&self, tx: &mut Tx<'_>) -> Result<(), Fail> {
         let table = &self.target.table;
-        for (at, fields) in self.rows.iter().enumerate() {
+        for (at, given) in self.rows.iter().enumerate() {
             let line = self.first + at as u64;
             let in_line = |error: SqlError| {
                 let context = format!("COPY {}, line {line}", table.name);
                 if error.detail.is_none() { error.detail(context) } else { error }
             };
-            let row = self.row(tx, fields).await.map_err(|fail| match fail {
+            let row = self.row(tx, given).await.map_err(|fail| match fail {
                 Fail::Sql(error) => Fail::Sql(in_line(error)),
                 other => other,
             })?;
@@ -234,10 +270,14 @@ impl CopyBatch {
         Ok(())
     }
 
-    async fn row(&self, tx: &mut Tx<'_>, fields: &Fields) -> Result<Vec<Value>, Fail> {
+    async fn row(&self, tx: &mut Tx<'_>, given: &CopyRow) -> Result<Vec<Value>, Fail> {
         let (target, table) = (&self.target, &self.target.table);
-        if fields.len() != target.columns.len() {
-            let message = match target.columns.get(fields.len()) {
+        let count = match given {
+            CopyRow::Texts(fields) => fields.len(),
+            CopyRow::Values(values) => values.len(),
+        };
+        if count != target.columns.len() {
+            let message = match target.columns.get(count) {
                 Some(missing) => format!("missing data for column \"{}\"", table.columns[*missing].name),
                 None => "extra data after last expected column".to_owned(),
             };
@@ -260,10 +300,15 @@ impl CopyBatch {
                 }
             };
         }
-        for (column, field) in target.columns.iter().zip(fields) {
-            let Some(field) = field else { continue };
+        for (at, column) in target.columns.iter().enumerate() {
             let entry = &table.columns[*column];
-            let value = parse(field, entry.ty).map_err(|error| error.column(&entry.name))?;
+            let value = match given {
+                CopyRow::Values(values) => values[at].clone(),
+                CopyRow::Texts(fields) => match &fields[at] {
+                    None => Value::Null,
+                    Some(field) => parse(field, entry.ty).map_err(|error| error.column(&entry.name))?,
+                },
+            };
             row[*column] = narrow(value, entry.ty, entry.modifier, false)?;
         }
         Ok(row)

@@ -4,8 +4,10 @@
 //! Never: runs inside of a transaction: a statement takes effect when it ends, for all connections.
 
 mod alter;
+mod change;
 mod create;
 mod draft;
+mod views;
 
 use sqlparser::ast;
 
@@ -33,6 +35,8 @@ pub(crate) enum Undo {
     Index(String),
     /// The sequence is dropped.
     Sequence(String),
+    /// The view is dropped.
+    View(String),
 }
 
 impl Done {
@@ -67,7 +71,11 @@ impl Change<'_> {
                 sequence_options,
                 ..
             } => self.create_sequence(*if_not_exists, name, sequence_options),
+            ast::Statement::CreateView(create) => self.create_view(create),
             ast::Statement::AlterTable(alter) => self.alter_table(alter),
+            ast::Statement::Comment { object_type, object_name, comment, if_exists: false } => {
+                self.comment(*object_type, object_name, comment.as_ref())
+            }
             ast::Statement::Drop { object_type, if_exists, names, cascade, table: None, .. } => {
                 self.drop_objects(*object_type, *if_exists, names, *cascade)
             }
@@ -83,16 +91,21 @@ impl Change<'_> {
                 Undo::Table(name) => self.drop_table(&name, true)?,
                 Undo::Index(name) => self.drop_index(&name)?,
                 Undo::Sequence(name) => self.drop_sequence(&name)?,
+                Undo::View(name) => self.drop_view(&name)?,
             }
         }
         Ok(())
     }
 
     fn keep_table(&self, name: &str, meta: &TableMeta) -> Result<(), SqlError> {
-        let body = serde_json::to_string(meta).map_err(|error| {
-            SqlError::new(SqlState::INTERNAL_ERROR, format!("a definition cannot be written: {error}"))
-        })?;
+        let body = self.body(meta)?;
         self.db.kept().write(self.db.database(), format!("table:{name}"), Some(body))
+    }
+
+    fn body(&self, meta: &TableMeta) -> Result<String, SqlError> {
+        serde_json::to_string(meta).map_err(|error| {
+            SqlError::new(SqlState::INTERNAL_ERROR, format!("a definition cannot be written: {error}"))
+        })
     }
 
     fn drop_objects(
@@ -117,6 +130,7 @@ impl Change<'_> {
                 ast::ObjectType::Table => schema.tables.contains_key(&name),
                 ast::ObjectType::Index => schema.index(&name).is_some(),
                 ast::ObjectType::Sequence => schema.sequences.contains_key(&name),
+                ast::ObjectType::View => schema.views.contains_key(&name),
                 _ => false,
             };
             if !is_there && schema.is_taken(&name) {
@@ -140,6 +154,7 @@ impl Change<'_> {
             match kind {
                 ast::ObjectType::Table => self.drop_table(&name, cascade)?,
                 ast::ObjectType::Index => self.drop_index(&name)?,
+                ast::ObjectType::View => self.drop_view(&name)?,
                 _ => self.drop_sequence(&name)?,
             }
         }
@@ -163,6 +178,7 @@ impl Change<'_> {
             )
             .detail(format!("table {} has a foreign key that refers to table {name}", child.name)));
         }
+        self.refuse_used(name, "table")?;
         let kept = self.db.kept();
         self.db.database().drop_table(&table.meta.engine).map_err(|error| refused(&error))?;
         kept.write(self.db.database(), format!("table:{name}"), None)?;

@@ -9,6 +9,7 @@
 mod output;
 mod query;
 mod scan;
+mod window;
 mod writes;
 
 use std::future::Future;

@@ -20,17 +20,25 @@ pub(crate) fn lines(plan: &Plan, is_routed: bool) -> Vec<String> {
         }
         Work::Update(update) => {
             lines.push(format!("Update on {}", update.scan.table.name));
-            scan(&update.scan, 1, &mut lines);
+            changed(&update.scan, update.from.as_ref(), &mut lines);
         }
         Work::Delete(delete) => {
             lines.push(format!("Delete on {}", delete.scan.table.name));
-            scan(&delete.scan, 1, &mut lines);
+            changed(&delete.scan, delete.using.as_ref(), &mut lines);
         }
         Work::Truncate(tables) => {
             tables.iter().for_each(|table| lines.push(format!("Delete of all rows of {}", table.name)));
         }
     }
     lines
+}
+
+/// The rows that a statement changes.
+fn changed(own: &Scan, joined: Option<&Node>, lines: &mut Vec<String>) {
+    match joined {
+        Some(rows) => node(rows, 1, lines),
+        None => scan(own, 1, lines),
+    }
 }
 
 fn scan(scan: &Scan, depth: usize, lines: &mut Vec<String>) {
@@ -80,11 +88,19 @@ fn node(part: &Node, depth: usize, lines: &mut Vec<String>) {
             line(if groups.is_empty() { "Aggregate" } else { "Aggregate by groups" });
             node(input, depth + 1, lines);
         }
+        Node::Window { input, .. } => {
+            line("Window functions");
+            node(input, depth + 1, lines);
+        }
+        Node::ProjectSet { input, .. } => {
+            line("Functions that return rows");
+            node(input, depth + 1, lines);
+        }
         Node::Sort(input, _) => {
             line("Sort");
             node(input, depth + 1, lines);
         }
-        Node::Distinct(input) => {
+        Node::Distinct(input, _) => {
             line("Distinct");
             node(input, depth + 1, lines);
         }
@@ -96,7 +112,13 @@ fn node(part: &Node, depth: usize, lines: &mut Vec<String>) {
             line("Append");
             parts.iter().for_each(|part| node(part, depth + 1, lines));
         }
-        Node::Combine { left, right, keep } => {
+        Node::Recursive { base, step, .. } => {
+            line("Recursive union");
+            node(base, depth + 1, lines);
+            node(step, depth + 1, lines);
+        }
+        Node::Working(_) => line("Scan of the rows of the last turn"),
+        Node::Combine { left, right, keep, .. } => {
             line(if *keep { "Intersect" } else { "Except" });
             node(left, depth + 1, lines);
             node(right, depth + 1, lines);
@@ -108,5 +130,7 @@ fn kind_name(kind: JoinKind) -> &'static str {
     match kind {
         JoinKind::Inner => "inner",
         JoinKind::Left => "left",
+        JoinKind::Right => "right",
+        JoinKind::Full => "full",
     }
 }

@@ -255,6 +255,10 @@ impl Expr {
             Expr::InSubquery { op, all, value, subquery } => {
                 let (value, rows) = (value.eval(env, row)?, env.rows_of(subquery)?);
                 let null = Value::Null;
+                let width = subquery.query.columns.len();
+                if let (Value::Array(parts), true) = (&value, width > 1) {
+                    return all_of(rows.iter().map(|row| row_equal(parts, row)), true);
+                }
                 let each = rows.iter().map(|row| Ok(compare(*op, &value, row.first().unwrap_or(&null))));
                 all_of(each, !all)
             }
@@ -401,6 +405,12 @@ impl Expr {
         });
         is_independent
     }
+}
+
+/// Compares a row with another: they are equal if all their values are.
+fn row_equal(one: &[Value], other: &[Value]) -> Result<Value, SqlError> {
+    let parts = one.iter().zip(other).map(|(one, other)| Ok(compare(CompareOp::Eq, one, other)));
+    all_of(parts, false)
 }
 
 fn map_all(parts: &[Expr], replace: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Vec<Expr> {

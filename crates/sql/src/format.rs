@@ -12,6 +12,8 @@ use crate::datetime::{
     DAY, EPOCH_DAYS, parse_date, parse_time, parse_timestamp, push_date, push_time, push_timestamp,
 };
 use crate::error::{SqlError, SqlState};
+use crate::interval::Interval;
+use crate::json::Json;
 use crate::numeric::Numeric;
 use crate::types::SqlType;
 use crate::value::Value;
@@ -93,6 +95,7 @@ fn encode_text(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
         Value::Date(days) => push_date(*days, &mut text),
         Value::Time(time) => push_time(*time, &mut text),
         Value::Timestamp(moment) => push_timestamp(*moment, ty == SqlType::Timestamptz, &mut text),
+        Value::Interval(span) => span.push(&mut text),
         Value::Uuid(uuid) => push_uuid(uuid, &mut text),
         Value::Array(elements) => {
             encode_array_text(elements, ty, out);
@@ -213,6 +216,11 @@ fn encode_binary(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
             let since = moment.wrapping_sub(i64::from(EPOCH_DAYS) * DAY);
             out.extend_from_slice(&since.to_be_bytes());
         }
+        Value::Interval(span) => {
+            out.extend_from_slice(&span.micros.to_be_bytes());
+            out.extend_from_slice(&span.days.to_be_bytes());
+            out.extend_from_slice(&span.months.to_be_bytes());
+        }
         Value::Uuid(uuid) => out.extend_from_slice(uuid),
         Value::Array(elements) => encode_array_binary(elements, ty, out),
     }
@@ -321,11 +329,13 @@ pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
         SqlType::Time => Value::Time(parse_time(text)?),
         SqlType::Timestamp => Value::Timestamp(parse_timestamp(text, false)?),
         SqlType::Timestamptz => Value::Timestamp(parse_timestamp(text, true)?),
+        SqlType::Interval => Value::Interval(Interval::parse(text)?),
         SqlType::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(|| invalid_text(ty, text))?),
-        SqlType::Json | SqlType::Jsonb => {
-            serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|_| invalid_text(ty, text))?;
+        SqlType::Json => {
+            Json::read(text, ty)?;
             Value::text(text)
         }
+        SqlType::Jsonb => Value::from(Json::read(text, ty)?.shown()),
         _ => match ty.element() {
             Some(element) => parse_array(text, ty, element)?,
             None => Value::text(text),
@@ -502,9 +512,18 @@ fn decode_binary(bytes: &[u8], ty: SqlType) -> Result<Value, SqlError> {
             let since = i64::from_be_bytes(eight()?);
             Value::Timestamp(since.checked_add(i64::from(EPOCH_DAYS) * DAY).ok_or_else(wrong)?)
         }
+        SqlType::Interval => {
+            let (micros, rest) = bytes.split_first_chunk::<8>().ok_or_else(wrong)?;
+            let (days, months) = rest.split_first_chunk::<4>().ok_or_else(wrong)?;
+            Value::Interval(Interval {
+                months: i32::from_be_bytes(months.try_into().map_err(|_| wrong())?),
+                days: i32::from_be_bytes(*days),
+                micros: i64::from_be_bytes(*micros),
+            })
+        }
         SqlType::Uuid => Value::Uuid(bytes.try_into().map_err(|_| wrong())?),
         SqlType::Jsonb => match bytes.split_first() {
-            Some((1, json)) => decode(json, SqlType::Json, Format::Text)?,
+            Some((1, json)) => decode(json, SqlType::Jsonb, Format::Text)?,
             _ => return Err(wrong()),
         },
         _ => match ty.element() {

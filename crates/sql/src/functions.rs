@@ -2,8 +2,13 @@
 //!
 //! Owns: names, types and effects of functions. Never: aggregates (`aggregate` has those) or functions that return rows.
 
+mod arrays;
+mod documents;
+mod encodings;
+mod intervals;
 mod numbers;
 mod system;
+mod templates;
 mod texts;
 
 use crate::error::{SqlError, SqlState};
@@ -80,7 +85,15 @@ const fn volatile(name: &'static str, arguments: &'static [SqlType], result: Sql
 
 /// All functions.
 pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
-    texts::FUNCTIONS.iter().chain(numbers::FUNCTIONS).chain(system::FUNCTIONS)
+    texts::FUNCTIONS
+        .iter()
+        .chain(numbers::FUNCTIONS)
+        .chain(intervals::FUNCTIONS)
+        .chain(arrays::FUNCTIONS)
+        .chain(encodings::FUNCTIONS)
+        .chain(templates::FUNCTIONS)
+        .chain(documents::FUNCTIONS)
+        .chain(system::FUNCTIONS)
 }
 
 /// The functions of a name.

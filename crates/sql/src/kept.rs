@@ -75,6 +75,26 @@ impl Kept {
         })
     }
 
+    /// Puts a row in the place of another one, in one transaction, and waits until that is durable.
+    pub(crate) fn replace(
+        &self,
+        database: &Database,
+        old: String,
+        new: String,
+        body: String,
+    ) -> Result<(), SqlError> {
+        let table = self.table.clone();
+        let (old, new) = (vec![Stored::Text(old)], Stored::Text(new));
+        let route = table.at(&old).map_err(|abort| SqlError::of_abort(&abort))?;
+        let done = database.run(route, async move |tx| {
+            tx.delete(&table, &old[..]).await?;
+            let columns = [("name", new.clone()), ("body", Stored::Text(body.clone()))];
+            tx.insert_row(&table, &columns).await?;
+            Ok(())
+        });
+        done.map_err(|abort| SqlError::of_abort(&abort))
+    }
+
     /// Writes a row, or removes it, and waits until that is durable.
     pub(crate) fn write(
         &self,

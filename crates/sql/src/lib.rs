@@ -29,11 +29,15 @@ mod explain;
 mod expr;
 mod format;
 mod functions;
+mod interval;
+mod json;
 mod kept;
 mod load;
 mod numeric;
 mod parse;
 mod plan;
+#[cfg(test)]
+mod reference;
 mod schema;
 mod sequence;
 mod sequences;
@@ -49,6 +53,7 @@ pub use connection::{ConnectOptions, Connection, StatementDescription, Transacti
 pub use database::{SqlDatabase, SqlOptions};
 pub use error::{Severity, SqlError, SqlErrorFields, SqlState};
 pub use format::{Format, decode, encode, parse, text_of};
+pub use interval::Interval;
 pub use numeric::Numeric;
 pub use settings::{SERVER_VERSION, Settings, TimeLimits};
 pub use sink::{Column, Sink, SinkFuture};

@@ -11,7 +11,8 @@ use atrapos::catalog::{Definitions, IndexPart, PrimaryKey, TableDef};
 use crate::error::{SqlError, SqlState};
 use crate::kept;
 use crate::schema::{
-    ColumnEntry, ColumnMeta, FIRST_OID, IndexEntry, IndexMeta, Schema, TableEntry, TableMeta, type_of_stored,
+    ColumnEntry, ColumnMeta, FIRST_OID, IndexEntry, IndexMeta, Schema, TableEntry, TableMeta, ViewMeta,
+    type_of_stored,
 };
 use crate::sequence::{Sequence, SequenceMeta};
 use crate::types::{Modifier, SqlType};
@@ -30,6 +31,9 @@ pub(crate) fn schema(database: &Database, rows: Vec<(String, String)>) -> Result
         if let Some(name) = name.strip_prefix("sequence:") {
             let meta: SequenceMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
             schema.sequences.insert(name.to_owned(), Arc::new(Sequence::new(name.to_owned(), meta)));
+        } else if let Some(name) = name.strip_prefix("view:") {
+            let meta: ViewMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
+            schema.views.insert(name.to_owned(), Arc::new(meta));
         } else if let Some(name) = name.strip_prefix("table:") {
             let meta: TableMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
             let Some(entry) = entry(database, name, meta) else { continue };
@@ -53,7 +57,8 @@ fn entry(database: &Database, name: &str, meta: TableMeta) -> Option<TableEntry>
     let mut columns = Vec::new();
     for (at, stored) in handle.columns().iter().enumerate() {
         // A column that a crash has added without what is kept of it is as a program would have declared it.
-        let kept = meta.columns.get(at).filter(|kept| kept.name == stored.name);
+        let is_same = |kept: &&ColumnMeta| *kept.engine.as_ref().unwrap_or(&kept.name) == stored.name;
+        let kept = meta.columns.get(at).filter(is_same);
         let (ty, modifier) = match kept {
             Some(kept) => {
                 let ty = SqlType::from_oid(kept.ty).unwrap_or(SqlType::Text);
@@ -62,10 +67,10 @@ fn entry(database: &Database, name: &str, meta: TableMeta) -> Option<TableEntry>
             None => type_of_stored(stored),
         };
         columns.push(ColumnEntry {
-            name: stored.name.clone(),
+            name: kept.map_or_else(|| stored.name.clone(), |kept| kept.name.clone()),
             ty,
             modifier,
-            not_null: !stored.nullable,
+            not_null: !stored.nullable || kept.is_some_and(|kept| kept.not_null),
             default: kept.and_then(|kept| kept.default.clone()),
             identity: kept.and_then(|kept| kept.identity),
             stored: stored.ty,
@@ -107,6 +112,8 @@ fn declared(definitions: &Definitions, table: &TableDef) -> TableMeta {
             default: None,
             identity: None,
             sequence: None,
+            engine: None,
+            comment: None,
         }
     });
     let mut indexes = Vec::new();
@@ -149,5 +156,6 @@ fn declared(definitions: &Definitions, table: &TableDef) -> TableMeta {
         indexes,
         checks: Vec::new(),
         foreign_keys: Vec::new(),
+        comment: None,
     }
 }

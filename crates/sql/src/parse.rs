@@ -2,10 +2,10 @@
 //!
 //! Owns: the errors of texts that are no statements. Never: looks at what a statement means.
 
-use sqlparser::ast::Statement;
+use sqlparser::ast::{FetchDirection, FetchPosition, Ident, ObjectName, Statement, Value, ValueWithSpan};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{SqlError, SqlState};
 
@@ -35,9 +35,66 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>, SqlError> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location();
     let tokens = tokens.map_err(|error| syntax_error(&error.into(), text))?;
+    if let Some(statement) = cursor_statement(&tokens) {
+        return Ok(vec![statement]);
+    }
     check_chains(&tokens)?;
     let parsed = Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements();
     parsed.map_err(|error| syntax_error(&error, text))
+}
+
+/// FETCH or MOVE, which the grammar knows only in part. MOVE is a FETCH into a place with that name, as nothing else is one.
+fn cursor_statement(tokens: &[TokenWithSpan]) -> Option<Statement> {
+    let is_space = |token: &&Token| !matches!(token, Token::Whitespace(_) | Token::SemiColon | Token::EOF);
+    let mut tokens: Vec<&Token> = tokens.iter().map(|token| &token.token).filter(is_space).collect();
+    let word = |token: &Token| match token {
+        Token::Word(word) if word.quote_style.is_none() => word.value.to_lowercase(),
+        _ => String::new(),
+    };
+    let moves = match &word(tokens.first()?)[..] {
+        "fetch" => false,
+        "move" => true,
+        _ => return None,
+    };
+    let Some(Token::Word(name)) = tokens.pop() else { return None };
+    let name = Ident { value: name.value.clone(), quote_style: name.quote_style, span: Span::empty() };
+    let mut rest = &tokens[1..];
+    if let Some((last, before)) = rest.split_last()
+        && matches!(&word(last)[..], "from" | "in")
+    {
+        rest = before;
+    }
+    let limit = |tokens: &[&Token]| {
+        let (sign, digits) = match tokens {
+            [Token::Minus, digits] => ("-", *digits),
+            [Token::Plus, digits] | [digits] => ("", *digits),
+            _ => return None,
+        };
+        let Token::Number(digits, false) = digits else { return None };
+        Some(ValueWithSpan::from(Value::Number(format!("{sign}{digits}"), false)))
+    };
+    let (first, behind) =
+        rest.split_first().map_or((String::new(), rest), |(first, rest)| (word(first), rest));
+    let is_all = matches!(behind, [all] if word(all) == "all");
+    let direction = match (&first[..], behind) {
+        ("", _) if rest.is_empty() => FetchDirection::Next,
+        ("next", []) => FetchDirection::Next,
+        ("prior", []) => FetchDirection::Prior,
+        ("first", []) => FetchDirection::First,
+        ("last", []) => FetchDirection::Last,
+        ("all", []) => FetchDirection::All,
+        ("absolute", _) => FetchDirection::Absolute { limit: limit(behind)? },
+        ("relative", _) => FetchDirection::Relative { limit: limit(behind)? },
+        ("forward", []) => FetchDirection::Forward { limit: None },
+        ("forward", _) if is_all => FetchDirection::ForwardAll,
+        ("forward", _) => FetchDirection::Forward { limit: limit(behind) },
+        ("backward", []) => FetchDirection::Backward { limit: None },
+        ("backward", _) if is_all => FetchDirection::BackwardAll,
+        ("backward", _) => FetchDirection::Backward { limit: limit(behind) },
+        _ => FetchDirection::Count { limit: limit(rest)? },
+    };
+    let into = moves.then(|| ObjectName::from(vec![Ident::new("move")]));
+    Some(Statement::Fetch { name, direction, position: FetchPosition::From, into })
 }
 
 /// The longest chain of operators. The grammar makes a tree of it that is as deep, which is walked and freed on the stack.

@@ -4,6 +4,7 @@
 //!
 //! A row that flows between nodes has the columns of all tables of its `FROM` side by side; columns that nothing reads are NULL.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::aggregate::AggregateCall;
@@ -12,6 +13,7 @@ use crate::expr::{CompareOp, Expr};
 use crate::schema::TableEntry;
 use crate::sink::Column;
 use crate::types::{Modifier, SqlType};
+use crate::value::Value;
 
 /// The way to the rows of a table.
 #[derive(Clone, Debug)]
@@ -46,6 +48,20 @@ pub(crate) struct Scan {
 pub(crate) enum JoinKind {
     Inner,
     Left,
+    Right,
+    Full,
+}
+
+impl JoinKind {
+    /// Returns true if rows of the left side that join nothing are kept.
+    pub(crate) fn keeps_left(self) -> bool {
+        matches!(self, JoinKind::Left | JoinKind::Full)
+    }
+
+    /// Returns true if rows of the right side that join nothing are kept.
+    pub(crate) fn keeps_right(self) -> bool {
+        matches!(self, JoinKind::Right | JoinKind::Full)
+    }
 }
 
 /// A function that returns rows.
@@ -53,6 +69,7 @@ pub(crate) enum JoinKind {
 pub(crate) enum RowsFunction {
     GenerateSeries,
     Unnest,
+    GenerateSubscripts,
 }
 
 /// An order of rows.
@@ -61,6 +78,71 @@ pub(crate) struct SortKey {
     pub(crate) expr: Expr,
     pub(crate) descending: bool,
     pub(crate) nulls_first: bool,
+}
+
+/// A function over the rows of a window.
+#[derive(Clone, Debug)]
+pub(crate) enum WindowFunction {
+    RowNumber,
+    Rank,
+    DenseRank,
+    PercentRank,
+    CumeDist,
+    Ntile,
+    /// `lead` with 1, `lag` with -1.
+    Shift(i64),
+    FirstValue,
+    LastValue,
+    NthValue,
+    Aggregate(Box<AggregateCall>),
+}
+
+/// The rows of a partition that a function sees: from its first one to an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// To the last one that is equal to the current row in the order.
+    Peers,
+    /// To the current row.
+    Rows,
+    Whole,
+}
+
+/// A call of a function over a window.
+#[derive(Clone, Debug)]
+pub(crate) struct WindowCall {
+    pub(crate) function: WindowFunction,
+    pub(crate) arguments: Vec<Expr>,
+    pub(crate) partition: Vec<Expr>,
+    pub(crate) order: Vec<SortKey>,
+    pub(crate) frame: Frame,
+}
+
+impl WindowCall {
+    /// The expressions that it evaluates for a row.
+    pub(crate) fn exprs(&self) -> impl Iterator<Item = &Expr> {
+        let aggregate = match &self.function {
+            WindowFunction::Aggregate(call) => Some(call),
+            _ => None,
+        };
+        let own = self.arguments.iter().chain(&self.partition).chain(self.order.iter().map(|key| &key.expr));
+        own.chain(aggregate.into_iter().flat_map(|call| call.exprs()))
+    }
+}
+
+/// The order of two rows by the values of their keys.
+pub(crate) fn compare_keys(keys: &[SortKey], one: &[Value], other: &[Value]) -> Ordering {
+    let orders = keys.iter().zip(one.iter().zip(other)).map(|(key, (one, other))| {
+        match (one.is_null(), other.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) if key.nulls_first => Ordering::Less,
+            (true, false) => Ordering::Greater,
+            (false, true) if key.nulls_first => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) if key.descending => other.total_cmp(one),
+            (false, false) => one.total_cmp(other),
+        }
+    });
+    orders.into_iter().find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
 
 /// A part of a plan that returns rows.
@@ -77,6 +159,7 @@ pub(crate) enum Node {
         left: Box<Node>,
         right: Box<Node>,
         kind: JoinKind,
+        left_width: usize,
         right_width: usize,
         keys: Vec<(Expr, Expr)>,
         on: Option<Expr>,
@@ -101,8 +184,19 @@ pub(crate) enum Node {
         groups: Vec<Expr>,
         calls: Vec<AggregateCall>,
     },
+    /// The rows with a column for each call behind their own.
+    Window {
+        input: Box<Node>,
+        calls: Vec<WindowCall>,
+    },
+    /// The rows with a column for each function behind their own, as often as the functions return rows.
+    ProjectSet {
+        input: Box<Node>,
+        functions: Vec<(RowsFunction, Vec<Expr>)>,
+    },
     Sort(Box<Node>, Vec<SortKey>),
-    Distinct(Box<Node>),
+    /// The first row of those with equal values: of the expressions, or of all columns if there are none.
+    Distinct(Box<Node>, Vec<Expr>),
     Limit {
         input: Box<Node>,
         limit: Option<Expr>,
@@ -110,12 +204,27 @@ pub(crate) enum Node {
     },
     /// All rows of several parts.
     Append(Vec<Node>),
-    /// The rows of the first part that are (`keep`) or are not in the second, each once.
+    /// The rows of the first part that are (`keep`) or are not in the second: each once, or with `all` as often as they are left when
+    /// each row of the second part stands for one.
     Combine {
         left: Box<Node>,
         right: Box<Node>,
         keep: bool,
+        all: bool,
     },
+    /// The rows of `base`, and those of `step` again and again, until it has no new ones. In `step` the rows that the last turn added
+    /// are those of [`Node::Working`] with the same slot.
+    Recursive {
+        base: Box<Node>,
+        step: Box<Node>,
+        slot: usize,
+        /// The slots of the subqueries of `step`, which are run again in each turn.
+        inner: std::ops::Range<usize>,
+        /// Set if a row that was there before is not added (`UNION`).
+        distinct: bool,
+    },
+    /// The rows that the last turn of a recursive query has added.
+    Working(usize),
 }
 
 /// A column of a query.
@@ -157,6 +266,8 @@ pub(crate) struct Insert {
     pub(crate) values: Vec<Expr>,
     /// `ON CONFLICT`: nothing is done, or these columns of the row that is there are set. The row is the old one beside the new one.
     pub(crate) on_conflict: Option<Vec<(usize, Expr)>>,
+    /// The condition of the two rows under which they are set.
+    pub(crate) conflict_filter: Option<Expr>,
     pub(crate) checks: Vec<(String, Expr)>,
     pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
 }
@@ -164,7 +275,10 @@ pub(crate) struct Insert {
 /// A change of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Update {
+    /// The rows that are changed, unless `from` finds them.
     pub(crate) scan: Scan,
+    /// `FROM`: rows whose first columns are those of the table.
+    pub(crate) from: Option<Node>,
     pub(crate) assignments: Vec<(usize, Expr)>,
     pub(crate) checks: Vec<(String, Expr)>,
     pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
@@ -173,7 +287,10 @@ pub(crate) struct Update {
 /// A removal of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Delete {
+    /// The rows that are removed, unless `using` finds them.
     pub(crate) scan: Scan,
+    /// `USING`: rows whose first columns are those of the table.
+    pub(crate) using: Option<Node>,
     pub(crate) returning: Option<(Vec<Expr>, Vec<OutputColumn>)>,
 }
 
@@ -194,6 +311,8 @@ pub(crate) struct Plan {
     pub(crate) work: Work,
     /// The tables that it uses.
     pub(crate) tables: Vec<Arc<TableEntry>>,
+    /// The names of the views that it was made of.
+    pub(crate) views: Vec<String>,
     /// The number of its subqueries.
     pub(crate) subqueries: usize,
 }
@@ -226,6 +345,8 @@ impl Plan {
     pub(crate) fn leading_scan(&self) -> Option<&Scan> {
         match &self.work {
             Work::Query(query) => query.root.leading_scan(),
+            Work::Update(Update { from: Some(rows), .. })
+            | Work::Delete(Delete { using: Some(rows), .. }) => rows.leading_scan(),
             Work::Update(update) => Some(&update.scan),
             Work::Delete(delete) => Some(&delete.scan),
             Work::Insert(_) | Work::Truncate(_) => None,
@@ -240,15 +361,18 @@ impl Node {
             Node::Filter(input, _)
             | Node::Project(input, _)
             | Node::Sort(input, _)
-            | Node::Distinct(input)
+            | Node::Distinct(input, _)
             | Node::Limit { input, .. }
+            | Node::Window { input, .. }
+            | Node::ProjectSet { input, .. }
+            | Node::Recursive { base: input, .. }
             | Node::Aggregate { input, .. }
             | Node::Join { left: input, .. }
             | Node::Lookup { left: input, .. }
             | Node::Lateral { left: input, .. }
             | Node::Combine { left: input, .. } => input.leading_scan(),
             Node::Append(parts) => parts.first()?.leading_scan(),
-            Node::Values(_) | Node::Virtual(_) | Node::Rows(..) => None,
+            Node::Values(_) | Node::Virtual(_) | Node::Rows(..) | Node::Working(_) => None,
         }
     }
 
@@ -257,7 +381,7 @@ impl Node {
         match self {
             Node::Values(rows) => rows.iter().flatten().for_each(|expr| visit(expr, 0)),
             Node::Scan(scan) => scan.visit_exprs(visit, 0),
-            Node::Virtual(_) => {}
+            Node::Virtual(_) | Node::Working(_) => {}
             Node::Rows(_, arguments) => arguments.iter().for_each(|expr| visit(expr, 0)),
             Node::Filter(input, condition) => {
                 input.visit_exprs(visit);
@@ -290,20 +414,31 @@ impl Node {
                 input.visit_exprs(visit);
                 groups.iter().for_each(|expr| visit(expr, 0));
                 for call in calls {
-                    call.arguments.iter().chain(&call.filter).for_each(|expr| visit(expr, 0));
+                    call.exprs().for_each(|expr| visit(expr, 0));
                 }
+            }
+            Node::Window { input, calls } => {
+                input.visit_exprs(visit);
+                calls.iter().flat_map(WindowCall::exprs).for_each(|expr| visit(expr, 0));
+            }
+            Node::ProjectSet { input, functions } => {
+                input.visit_exprs(visit);
+                functions.iter().flat_map(|(_, arguments)| arguments).for_each(|expr| visit(expr, 0));
             }
             Node::Sort(input, keys) => {
                 input.visit_exprs(visit);
                 keys.iter().for_each(|key| visit(&key.expr, 0));
             }
-            Node::Distinct(input) => input.visit_exprs(visit),
+            Node::Distinct(input, on) => {
+                input.visit_exprs(visit);
+                on.iter().for_each(|expr| visit(expr, 0));
+            }
             Node::Limit { input, limit, offset } => {
                 input.visit_exprs(visit);
                 limit.iter().chain(offset).for_each(|expr| visit(expr, 0));
             }
             Node::Append(parts) => parts.iter().for_each(|part| part.visit_exprs(visit)),
-            Node::Combine { left, right, .. } => {
+            Node::Combine { left, right, .. } | Node::Recursive { base: left, step: right, .. } => {
                 left.visit_exprs(visit);
                 right.visit_exprs(visit);
             }

@@ -14,6 +14,7 @@ use atrapos::{ColumnType, IndexHandle, TableHandle};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{SqlError, SqlState};
+use crate::format::Format;
 use crate::numeric::Numeric;
 use crate::sequence::Sequence;
 use crate::types::{Modifier, SqlType};
@@ -21,6 +22,8 @@ use crate::value::Value;
 
 /// The number of the first table in `pg_class`; smaller ones are those of catalogs.
 pub(crate) const FIRST_OID: u32 = 16_384;
+/// The number of the first view in `pg_class`.
+pub(crate) const FIRST_VIEW_OID: u32 = 500_000;
 /// The number of the first sequence in `pg_class`.
 pub(crate) const FIRST_SEQUENCE_OID: u32 = 100_000;
 
@@ -39,6 +42,11 @@ pub(crate) struct ColumnMeta {
     pub(crate) identity: Option<char>,
     /// The sequence that goes with the column.
     pub(crate) sequence: Option<String>,
+    /// The engine's name of it, if it was given another one.
+    #[serde(default)]
+    pub(crate) engine: Option<String>,
+    #[serde(default)]
+    pub(crate) comment: Option<String>,
 }
 
 /// An index, as it is kept.
@@ -80,6 +88,8 @@ pub(crate) struct TableMeta {
     pub(crate) indexes: Vec<IndexMeta>,
     pub(crate) checks: Vec<CheckMeta>,
     pub(crate) foreign_keys: Vec<ForeignMeta>,
+    #[serde(default)]
+    pub(crate) comment: Option<String>,
 }
 
 /// A column of a table.
@@ -137,13 +147,42 @@ impl TableEntry {
     }
 }
 
-/// All tables and sequences at one moment.
+/// A column of a view, as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ViewColumn {
+    pub(crate) name: String,
+    /// The number of its type.
+    pub(crate) ty: u32,
+    /// The code of its modifier.
+    pub(crate) modifier: i32,
+}
+
+/// A view, as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ViewMeta {
+    pub(crate) id: u32,
+    /// Its query.
+    pub(crate) text: String,
+    pub(crate) columns: Vec<ViewColumn>,
+    /// The tables and views that it reads.
+    pub(crate) reads: Vec<String>,
+}
+
+impl ViewMeta {
+    /// Its number in `pg_class`.
+    pub(crate) fn oid(&self) -> u32 {
+        FIRST_VIEW_OID + self.id
+    }
+}
+
+/// All tables, views and sequences at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct Schema {
     /// Counts the changes.
     pub(crate) version: u64,
     pub(crate) tables: BTreeMap<String, Arc<TableEntry>>,
     pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
+    pub(crate) views: BTreeMap<String, Arc<ViewMeta>>,
 }
 
 impl Schema {
@@ -164,9 +203,12 @@ impl Schema {
         })
     }
 
-    /// Returns true if a table, an index or a sequence has the name.
+    /// Returns true if a table, a view, an index or a sequence has the name.
     pub(crate) fn is_taken(&self, name: &str) -> bool {
-        self.tables.contains_key(name) || self.sequences.contains_key(name) || self.index(name).is_some()
+        self.tables.contains_key(name)
+            || self.views.contains_key(name)
+            || self.sequences.contains_key(name)
+            || self.index(name).is_some()
     }
 
     /// A name for something of a table that nothing has yet, as PostgreSQL makes them up.
@@ -184,6 +226,9 @@ impl Schema {
         if let Some(sequence) = self.sequences.get(name) {
             return Some(sequence.oid());
         }
+        if let Some(view) = self.views.get(name) {
+            return Some(view.oid());
+        }
         self.index(name).map(|(_, index)| index.oid).or_else(|| crate::catalogs::oid_of(name))
     }
 
@@ -196,6 +241,9 @@ impl Schema {
             if let Some(index) = table.indexes.iter().find(|index| index.oid == oid) {
                 return Some(index.meta.name.clone());
             }
+        }
+        if let Some((name, _)) = self.views.iter().find(|(_, view)| view.oid() == oid) {
+            return Some(name.clone());
         }
         let sequence = self.sequences.values().find(|sequence| sequence.oid() == oid);
         sequence.map(|sequence| sequence.name().to_owned()).or_else(|| crate::catalogs::name_of(oid))
@@ -226,13 +274,37 @@ pub(crate) fn stored_type(ty: SqlType, modifier: Modifier) -> Result<ColumnType,
         | SqlType::Name
         | SqlType::Json
         | SqlType::Jsonb => ColumnType::String,
-        SqlType::Bytea => ColumnType::VarBytes,
+        SqlType::Bytea | SqlType::Interval => ColumnType::VarBytes,
         SqlType::Date => ColumnType::Date,
         SqlType::Timestamp | SqlType::Timestamptz => ColumnType::Timestamp,
         SqlType::Uuid => ColumnType::Uuid,
         SqlType::Oid => ColumnType::Unsigned(4),
+        _ if is_array(ty) => ColumnType::VarBytes,
         _ => return Err(SqlError::unsupported(format!("a column of type {ty}"))),
     })
+}
+
+/// Returns true for arrays that a column may have: of the types that a column may have.
+fn is_array(ty: SqlType) -> bool {
+    let is_vector = matches!(ty, SqlType::Int2Vector | SqlType::OidVector | SqlType::AclItemArray);
+    !is_vector && ty.element().is_some_and(|element| stored_type(element, Modifier::None).is_ok())
+}
+
+/// Refuses a key over a column whose values the engine does not keep in their order.
+pub(crate) fn refuse_key(ty: SqlType, modifier: Modifier) -> Result<(), SqlError> {
+    match ty {
+        SqlType::Numeric if modifier == Modifier::None => {
+            Err(SqlError::unsupported("a key or an index over a numeric without a precision")
+                .hint("Give the column a precision and a scale, as in numeric(20, 4)."))
+        }
+        SqlType::Interval | SqlType::Json | SqlType::Jsonb => {
+            Err(SqlError::unsupported(format!("a key or an index over a column of type {ty}")))
+        }
+        ty if ty.element().is_some() => {
+            Err(SqlError::unsupported(format!("a key or an index over a column of type {ty}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The type of a column that a program has declared, as statements see it.
@@ -273,8 +345,13 @@ pub(crate) fn to_stored(value: &Value, column: &ColumnEntry) -> Stored {
         Value::Date(days) => Stored::Date(*days),
         Value::Timestamp(moment) => Stored::Timestamp(*moment),
         Value::Uuid(uuid) => Stored::Uuid(*uuid),
-        // No column has a type of arrays.
-        Value::Null | Value::Array(_) => Stored::Null,
+        // Their binary format on the wire is that in tables, too.
+        Value::Interval(_) | Value::Array(_) => {
+            let mut bytes = Vec::new();
+            crate::format::encode(value, column.ty, Format::Binary, &mut bytes);
+            Stored::Bytes(bytes)
+        }
+        Value::Null => Stored::Null,
     }
 }
 
@@ -298,7 +375,9 @@ pub(crate) fn from_stored(stored: Stored, ty: SqlType) -> Value {
                 let digits = digits.try_into().map_or(0, i128::from_be_bytes);
                 Value::Numeric(Numeric { unscaled: digits, scale: *scale })
             }
-            _ => Value::Bytes(bytes.into()),
+            (SqlType::Bytea, _) => Value::Bytes(bytes.into()),
+            // A program that writes such a table by itself may write what is no value: it is read as NULL.
+            _ => crate::format::decode(&bytes, ty, Format::Binary).unwrap_or(Value::Null),
         },
         Stored::Date(days) => Value::Date(days),
         Stored::Timestamp(moment) => Value::Timestamp(moment),

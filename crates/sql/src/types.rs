@@ -52,6 +52,8 @@ pub enum SqlType {
     Timestamp,
     /// `timestamp with time zone`, kept as UTC.
     Timestamptz,
+    /// `interval`.
+    Interval,
     /// `numeric`: up to 38 digits.
     Numeric,
     /// `regclass`: a table's or index's number, shown as its name.
@@ -90,6 +92,26 @@ pub enum SqlType {
     NumericArray,
     /// `uuid[]`.
     UuidArray,
+    /// `real[]`.
+    Float4Array,
+    /// `character[]`.
+    BpcharArray,
+    /// `bytea[]`.
+    ByteaArray,
+    /// `date[]`.
+    DateArray,
+    /// `time without time zone[]`.
+    TimeArray,
+    /// `timestamp without time zone[]`.
+    TimestampArray,
+    /// `timestamp with time zone[]`.
+    TimestamptzArray,
+    /// `interval[]`.
+    IntervalArray,
+    /// `json[]`.
+    JsonArray,
+    /// `jsonb[]`.
+    JsonbArray,
     /// `aclitem[]`: privileges, of catalogs, as texts.
     AclItemArray,
 }
@@ -98,7 +120,7 @@ pub enum SqlType {
 type TypeRow = (SqlType, u32, i16, &'static str, &'static str);
 
 /// All types.
-const TYPES: [TypeRow; 43] = [
+const TYPES: [TypeRow; 54] = [
     (SqlType::Bool, 16, 1, "bool", "boolean"),
     (SqlType::Bytea, 17, -1, "bytea", "bytea"),
     (SqlType::Char, 18, 1, "char", "\"char\""),
@@ -122,6 +144,7 @@ const TYPES: [TypeRow; 43] = [
     (SqlType::Time, 1083, 8, "time", "time without time zone"),
     (SqlType::Timestamp, 1114, 8, "timestamp", "timestamp without time zone"),
     (SqlType::Timestamptz, 1184, 8, "timestamptz", "timestamp with time zone"),
+    (SqlType::Interval, 1186, 16, "interval", "interval"),
     (SqlType::Numeric, 1700, -1, "numeric", "numeric"),
     (SqlType::Regclass, 2205, 4, "regclass", "regclass"),
     (SqlType::Regtype, 2206, 4, "regtype", "regtype"),
@@ -141,11 +164,21 @@ const TYPES: [TypeRow; 43] = [
     (SqlType::VarcharArray, 1015, -1, "_varchar", "character varying[]"),
     (SqlType::NumericArray, 1231, -1, "_numeric", "numeric[]"),
     (SqlType::UuidArray, 2951, -1, "_uuid", "uuid[]"),
+    (SqlType::Float4Array, 1021, -1, "_float4", "real[]"),
+    (SqlType::BpcharArray, 1014, -1, "_bpchar", "character[]"),
+    (SqlType::ByteaArray, 1001, -1, "_bytea", "bytea[]"),
+    (SqlType::DateArray, 1182, -1, "_date", "date[]"),
+    (SqlType::TimeArray, 1183, -1, "_time", "time without time zone[]"),
+    (SqlType::TimestampArray, 1115, -1, "_timestamp", "timestamp without time zone[]"),
+    (SqlType::TimestamptzArray, 1185, -1, "_timestamptz", "timestamp with time zone[]"),
+    (SqlType::IntervalArray, 1187, -1, "_interval", "interval[]"),
+    (SqlType::JsonArray, 199, -1, "_json", "json[]"),
+    (SqlType::JsonbArray, 3807, -1, "_jsonb", "jsonb[]"),
     (SqlType::AclItemArray, 1034, -1, "_aclitem", "aclitem[]"),
 ];
 
 /// Array types and the types of their elements.
-const ARRAYS: [(SqlType, SqlType); 12] = [
+const ARRAYS: [(SqlType, SqlType); 22] = [
     (SqlType::BoolArray, SqlType::Bool),
     (SqlType::CharArray, SqlType::Char),
     (SqlType::NameArray, SqlType::Name),
@@ -158,6 +191,16 @@ const ARRAYS: [(SqlType, SqlType); 12] = [
     (SqlType::VarcharArray, SqlType::Varchar),
     (SqlType::NumericArray, SqlType::Numeric),
     (SqlType::UuidArray, SqlType::Uuid),
+    (SqlType::Float4Array, SqlType::Float4),
+    (SqlType::BpcharArray, SqlType::Bpchar),
+    (SqlType::ByteaArray, SqlType::Bytea),
+    (SqlType::DateArray, SqlType::Date),
+    (SqlType::TimeArray, SqlType::Time),
+    (SqlType::TimestampArray, SqlType::Timestamp),
+    (SqlType::TimestamptzArray, SqlType::Timestamptz),
+    (SqlType::IntervalArray, SqlType::Interval),
+    (SqlType::JsonArray, SqlType::Json),
+    (SqlType::JsonbArray, SqlType::Jsonb),
 ];
 
 /// Words for types in statements that are neither their name in `pg_type` nor their name in SQL.

@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::interval::Interval;
 use crate::numeric::Numeric;
 use crate::types::SqlType;
 
@@ -32,6 +33,8 @@ pub enum Value {
     Time(i64),
     /// A `timestamp` or `timestamptz`: microseconds since 1970-01-01 00:00 (UTC).
     Timestamp(i64),
+    /// An `interval`.
+    Interval(Interval),
     /// A `uuid`.
     Uuid([u8; 16]),
     /// An array, of one dimension.
@@ -83,6 +86,7 @@ impl Value {
             Value::Date(_) => SqlType::Date,
             Value::Time(_) => SqlType::Time,
             Value::Timestamp(_) => SqlType::Timestamp,
+            Value::Interval(_) => SqlType::Interval,
             Value::Uuid(_) => SqlType::Uuid,
             Value::Array(elements) => elements
                 .iter()
@@ -110,6 +114,7 @@ impl Value {
             (Value::Time(one), Value::Time(other)) | (Value::Timestamp(one), Value::Timestamp(other)) => {
                 one.cmp(other)
             }
+            (Value::Interval(one), Value::Interval(other)) => one.cmp(other),
             (Value::Uuid(one), Value::Uuid(other)) => one.cmp(other),
             (Value::Array(one), Value::Array(other)) => {
                 let unequal = one.iter().zip(other.iter()).map(|(one, other)| one.total_cmp(other));
@@ -134,6 +139,7 @@ impl Value {
             Value::Timestamp(_) => 9,
             Value::Uuid(_) => 10,
             Value::Array(_) => 11,
+            Value::Interval(_) => 12,
         }
     }
 }
@@ -167,6 +173,7 @@ impl Hash for Value {
             Value::Bytes(bytes) => bytes.hash(state),
             Value::Date(days) => days.hash(state),
             Value::Uuid(uuid) => uuid.hash(state),
+            Value::Interval(span) => span.hash(state),
             Value::Array(elements) => elements.hash(state),
         }
     }

@@ -178,9 +178,44 @@ impl Binder<'_> {
                 self.subscripts(expr, root, access_chain)
             }
             ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row of values in this place")),
-            ast::Expr::Interval(_) => Err(SqlError::unsupported("the type interval")),
+            ast::Expr::Interval(interval) => self.interval(interval),
+            ast::Expr::AtTimeZone { timestamp, time_zone } => {
+                let (moment, zone) = (self.expr(timestamp)?, self.expr(time_zone)?);
+                self.call("timezone", vec![zone, moment])
+            }
+            ast::Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let mut arguments =
+                    vec![self.expr(expr)?, self.expr(overlay_what)?, self.expr(overlay_from)?];
+                if let Some(count) = overlay_for {
+                    arguments.push(self.expr(count)?);
+                }
+                self.call("overlay", arguments)
+            }
             other => Err(SqlError::unsupported(format!("the expression {}", short(&other.to_string())))),
         }
+    }
+
+    /// An interval of a literal, perhaps with the unit of its number behind it.
+    fn interval(&mut self, interval: &ast::Interval) -> Result<Typed, SqlError> {
+        if interval.leading_precision.is_some() || interval.fractional_seconds_precision.is_some() {
+            return Err(SqlError::unsupported("an interval with a precision"));
+        }
+        let value = match &*interval.value {
+            ast::Expr::Value(value) => match &value.value {
+                ast::Value::SingleQuotedString(text) => text.clone(),
+                other => return Err(SqlError::unsupported(format!("the interval {other}"))),
+            },
+            other => {
+                return Err(SqlError::unsupported(format!("the interval {}", short(&other.to_string()))));
+            }
+        };
+        let is_number = value.trim().parse::<f64>().is_ok();
+        let text = match (&interval.last_field, &interval.leading_field) {
+            (None, Some(unit)) if is_number => format!("{value} {unit}"),
+            _ => value,
+        };
+        let typed = Typed::new(Expr::Const(Value::from(text)), SqlType::Unknown);
+        self.cast(typed, SqlType::Interval, Modifier::None, true)
     }
 
     /// Elements of an array by their numbers.
@@ -192,8 +227,17 @@ impl Binder<'_> {
     ) -> Result<Typed, SqlError> {
         let mut array = self.expr(root)?;
         for access in chain {
-            let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {
-                return Err(SqlError::unsupported(format!("the expression {expr}")));
+            let index = match access {
+                ast::AccessExpr::Subscript(ast::Subscript::Index { index }) => index,
+                ast::AccessExpr::Subscript(ast::Subscript::Slice {
+                    lower_bound,
+                    upper_bound,
+                    stride: None,
+                }) => {
+                    array = self.slice(array, lower_bound.as_ref(), upper_bound.as_ref())?;
+                    continue;
+                }
+                _ => return Err(SqlError::unsupported(format!("the expression {expr}"))),
             };
             let element = array.ty.element().ok_or_else(|| {
                 SqlError::new(
@@ -206,6 +250,22 @@ impl Binder<'_> {
             array = Typed::new(Expr::Subscript(Box::new(array.expr), Box::new(index.expr)), element);
         }
         Ok(array)
+    }
+
+    fn slice(
+        &mut self,
+        array: Typed,
+        lower: Option<&ast::Expr>,
+        upper: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
+        let ty = array.ty;
+        let mut bound = |bound: Option<&ast::Expr>, otherwise: i64| match bound {
+            Some(expr) => self.expr(expr),
+            None => Ok(Typed::new(Expr::Const(Value::Int(otherwise)), SqlType::Int4)),
+        };
+        let (lower, upper) = (bound(lower, 1)?, bound(upper, i64::from(i32::MAX))?);
+        let sliced = self.call("array_slice", vec![array, lower, upper])?;
+        Ok(Typed::new(sliced.expr, ty))
     }
 
     /// The column of a name, in the innermost scope that has one.
@@ -245,6 +305,9 @@ impl Binder<'_> {
                     if level == 0 { Expr::Column(group) } else { Expr::Outer { level, column: group } };
                 return Ok(Typed { expr, ty, modifier });
             }
+            if let (Some(merged), None) = (first.merged_with, table) {
+                return self.merged_column(level, at, merged);
+            }
             let expr = if level == 0 { Expr::Column(at) } else { Expr::Outer { level, column: at } };
             return Ok(Typed { expr, ty, modifier });
         }
@@ -275,6 +338,26 @@ impl Binder<'_> {
         .at(position))
     }
 
+    /// The one column that `USING` of a RIGHT or FULL JOIN has made of two.
+    pub(super) fn merged_column(
+        &mut self,
+        level: usize,
+        at: usize,
+        (other, both): (usize, bool),
+    ) -> Result<Typed, SqlError> {
+        let columns = &self.scopes[self.scopes.len() - 1 - level].columns;
+        let typed = |column: usize| {
+            let expr = if level == 0 { Expr::Column(column) } else { Expr::Outer { level, column } };
+            Typed { expr, ty: columns[column].output.ty, modifier: columns[column].output.modifier }
+        };
+        let (one, other) = (typed(at), typed(other));
+        if !both {
+            return Ok(other);
+        }
+        let (parts, ty) = self.unify_all(vec![one, other], "JOIN/USING")?;
+        Ok(Typed::new(Expr::Coalesce(parts), ty))
+    }
+
     fn has_table(&self, table: &str) -> bool {
         self.scopes.iter().any(|scope| scope.columns.iter().any(|column| column.table == table))
     }
@@ -285,7 +368,9 @@ impl Binder<'_> {
             ast::Value::Null => Ok(null()),
             ast::Value::Boolean(value) => Ok(Typed::boolean(Expr::Const(Value::Bool(*value)))),
             ast::Value::Number(digits, false) => number(digits),
-            ast::Value::SingleQuotedString(value) | ast::Value::EscapedStringLiteral(value) => text(value),
+            ast::Value::SingleQuotedString(value)
+            | ast::Value::EscapedStringLiteral(value)
+            | ast::Value::UnicodeStringLiteral(value) => text(value),
             ast::Value::DollarQuotedString(value) => text(&value.value),
             ast::Value::Placeholder(name) => {
                 let number = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
@@ -349,11 +434,34 @@ impl Binder<'_> {
                 Ok(Typed::boolean(Expr::InList(Box::new(value), list)))
             }
             ast::InTarget::Subquery(query) => {
+                if let ast::Expr::Tuple(parts) = value {
+                    return self.row_in_subquery(parts, query);
+                }
                 let value = self.expr(value)?;
                 self.in_subquery(CompareOp::Eq, false, value, query)
             }
             other => Err(SqlError::unsupported(format!("IN {}", short(&other.to_string())))),
         }
+    }
+
+    /// Binds `(a, b) IN (SELECT ..)`: the value is an array of the row's values.
+    fn row_in_subquery(&mut self, parts: &[ast::Expr], query: &ast::Query) -> Result<Typed, SqlError> {
+        let (subquery, columns) = self.subquery(query, None)?;
+        if columns.len() != parts.len() {
+            let many = if columns.len() > parts.len() { "many" } else { "few" };
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {many} columns")));
+        }
+        let mut values = Vec::new();
+        for (part, (ty, _)) in parts.iter().zip(columns) {
+            let value = self.expr(part)?;
+            if value.ty != ty && value.ty != SqlType::Unknown && !(value.ty.is_integer() && ty.is_integer()) {
+                return Err(SqlError::unsupported("a row in a subquery whose columns have other types")
+                    .hint("Cast the values of the row to the types of the subquery's columns."));
+            }
+            values.push(self.coerce(value, ty, Castability::Assignment)?.expr);
+        }
+        let value = Box::new(Expr::Array(values));
+        Ok(Typed::boolean(Expr::InSubquery { op: CompareOp::Eq, all: false, value, subquery }))
     }
 
     fn in_subquery(

@@ -8,11 +8,12 @@ use super::joins::all;
 use super::query::rename;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::access;
+use crate::cast::Castability;
 use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr};
 use crate::plan::{JoinKind, Node, OutputColumn, Query, RowsFunction, Scan};
-use crate::schema::TableEntry;
+use crate::schema::{TableEntry, ViewMeta};
 use crate::types::{Modifier, SqlType};
 
 /// A FROM whose names are bound.
@@ -69,7 +70,7 @@ impl Binder<'_> {
                 },
             });
         }
-        self.scopes.push(Scope { columns, grouping: None });
+        self.scopes.push(Scope { columns, ..Scope::default() });
         Ok(bound.unwrap_or(From::Nothing))
     }
 
@@ -86,17 +87,18 @@ impl Binder<'_> {
             }
             let middle = columns.len();
             let right = self.factor(&join.relation, columns)?;
-            use ast::JoinOperator::{CrossJoin, Inner, Join, Left, LeftOuter};
+            use ast::JoinOperator::{CrossJoin, FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter};
             let (kind, constraint) = match &join.join_operator {
                 Join(constraint) | Inner(constraint) | CrossJoin(constraint) => (JoinKind::Inner, constraint),
                 Left(constraint) | LeftOuter(constraint) => (JoinKind::Left, constraint),
+                Right(constraint) | RightOuter(constraint) => (JoinKind::Right, constraint),
+                FullOuter(constraint) => (JoinKind::Full, constraint),
                 _ => {
-                    return Err(
-                        SqlError::unsupported("this kind of join").hint("Use INNER, LEFT or CROSS JOIN.")
-                    );
+                    return Err(SqlError::unsupported("this kind of join")
+                        .hint("Use INNER, LEFT, RIGHT, FULL or CROSS JOIN."));
                 }
             };
-            let on = self.join_condition(constraint, columns, start, middle)?;
+            let on = self.join_condition(constraint, kind, columns, start, middle)?;
             bound = From::Join { left: Box::new(bound), right: Box::new(right), kind, on };
         }
         Ok(bound)
@@ -105,6 +107,7 @@ impl Binder<'_> {
     fn join_condition(
         &mut self,
         constraint: &ast::JoinConstraint,
+        kind: JoinKind,
         columns: &mut [ScopeColumn],
         start: usize,
         middle: usize,
@@ -117,7 +120,7 @@ impl Binder<'_> {
                     // Tables before this item of the list cannot be named in its conditions.
                     (column.table, column.is_merged) = (String::new(), true);
                 }
-                self.scopes.push(Scope { columns: visible, grouping: None });
+                self.scopes.push(Scope { columns: visible, ..Scope::default() });
                 let bound = self.condition(condition, "JOIN/ON");
                 self.scopes.pop();
                 return Ok(match bound? {
@@ -138,7 +141,7 @@ impl Binder<'_> {
             }
             ast::JoinConstraint::UsingAlias(..) => return Err(SqlError::unsupported("USING with an alias")),
         };
-        let mut on = Vec::new();
+        let (mut on, mut first) = (Vec::new(), Vec::new());
         for name in names {
             let find = |part: &[ScopeColumn], base: usize| {
                 part.iter()
@@ -152,10 +155,26 @@ impl Binder<'_> {
                     format!("column \"{name}\" specified in USING clause does not exist in both tables"),
                 ));
             };
+            if columns[left].merged_with.is_some() || columns[right].merged_with.is_some() {
+                return Err(SqlError::unsupported("USING of a column that a RIGHT or FULL JOIN has merged"));
+            }
+            first.push(left);
             let typed = |at: usize| Typed::new(Expr::Column(at), columns[at].output.ty);
             on.push(self.comparison(CompareOp::Eq, typed(left), typed(right))?.expr);
-            columns[right].is_merged = true;
+            match kind {
+                JoinKind::Inner | JoinKind::Left => columns[right].is_merged = true,
+                // The one column has the value of the side whose rows are all there.
+                JoinKind::Right => {
+                    columns[left].merged_with = Some((right, false));
+                    columns[right].is_merged = true;
+                }
+                JoinKind::Full => {
+                    columns[left].merged_with = Some((right, true));
+                    columns[right].is_merged = true;
+                }
+            }
         }
+        place_first(&mut columns[start..], start, &first);
         Ok(on)
     }
 
@@ -203,7 +222,7 @@ impl Binder<'_> {
                 self.enter(query.root, query.columns, name, alias.as_ref(), columns)
             }
             ast::TableFactor::Derived { lateral: true, subquery, alias, sample: None } => {
-                self.scopes.push(Scope { columns: columns.clone(), grouping: None });
+                self.scopes.push(Scope { columns: columns.clone(), ..Scope::default() });
                 let query = self.query(subquery);
                 self.scopes.pop();
                 let query = query?;
@@ -260,10 +279,32 @@ impl Binder<'_> {
             self.name_columns(described.collect(), known, alias, columns)?;
             return Ok(From::Table { table, offset });
         }
+        if let Some(view) = self.schema.views.get(&table).filter(|_| is_own(schema.as_deref())) {
+            let query = self.view(&table, &Arc::clone(view))?;
+            return self.enter(query.root, query.columns, known, alias, columns);
+        }
         if let Some(catalog) = catalogs::find(schema.as_deref(), &table) {
             return self.enter(Node::Virtual(catalog), catalogs::columns(catalog), known, alias, columns);
         }
         Err(crate::schema::no_relation(&table).at(self.position_of(name)))
+    }
+
+    /// Binds the query of a view, apart from all names around it.
+    fn view(&mut self, name: &str, view: &ViewMeta) -> Result<Query, SqlError> {
+        let statements = crate::parse::statements(&view.text)?;
+        let Some(ast::Statement::Query(query)) = statements.first() else {
+            return Err(crate::schema::no_relation(name));
+        };
+        self.views.push(name.to_owned());
+        let (scopes, named) = (std::mem::take(&mut self.scopes), std::mem::take(&mut self.named));
+        let bound = self.query(query);
+        (self.scopes, self.named) = (scopes, named);
+        let mut bound = bound?;
+        for (column, kept) in bound.columns.iter_mut().zip(&view.columns) {
+            column.name.clone_from(&kept.name);
+            column.origin = (0, 0);
+        }
+        Ok(bound)
     }
 
     /// Adds the columns of a node to those in scope.
@@ -296,12 +337,15 @@ impl Binder<'_> {
         if let Some(alias) = alias {
             rename(&mut described, alias)?;
         }
-        columns.extend(described.into_iter().map(|output| ScopeColumn {
+        let first = columns.len();
+        columns.extend((first..).zip(described).map(|(place, output)| ScopeColumn {
             table: table.clone(),
             // The number of the row itself is there to be named, and not a column that a table was given.
             is_hidden: output.name == "tableoid",
             output,
             is_merged: false,
+            merged_with: None,
+            place,
         }));
         Ok(())
     }
@@ -326,23 +370,9 @@ impl Binder<'_> {
         }
         let known = alias.map_or_else(|| function.clone(), |alias| ident(&alias.name));
         let (node, ty) = match &*function {
-            "generate_series" if matches!(bound.len(), 2 | 3) => {
-                let (exprs, ty) = self.unify_all(bound, "generate_series")?;
-                let ty = if ty == SqlType::Text { SqlType::Int4 } else { ty };
-                if !ty.is_integer() {
-                    return Err(SqlError::unsupported(format!("generate_series of {ty}")));
-                }
-                (Node::Rows(RowsFunction::GenerateSeries, exprs), ty)
-            }
-            "unnest" if bound.len() == 1 => {
-                let array = bound.remove(0);
-                let ty = array.ty.element().ok_or_else(|| {
-                    SqlError::new(
-                        SqlState::UNDEFINED_FUNCTION,
-                        format!("function unnest({}) does not exist", array.ty),
-                    )
-                })?;
-                (Node::Rows(RowsFunction::Unnest, vec![array.expr]), ty)
+            "generate_series" | "unnest" | "generate_subscripts" => {
+                let (rows, exprs, ty) = self.rows_call(&function, bound)?;
+                (Node::Rows(rows, exprs), ty)
             }
             _ => {
                 // A function of one value is a table of one row.
@@ -353,6 +383,47 @@ impl Binder<'_> {
         };
         let column = OutputColumn { name: known.clone(), ty, modifier: Modifier::None, origin: (0, 0) };
         self.enter(node, vec![column], known, alias, columns)
+    }
+
+    /// Binds the call of a function that returns rows.
+    pub(super) fn rows_call(
+        &mut self,
+        name: &str,
+        mut bound: Vec<Typed>,
+    ) -> Result<(RowsFunction, Vec<Expr>, SqlType), SqlError> {
+        let types: Vec<SqlType> = bound.iter().map(|argument| argument.ty).collect();
+        let is_moment =
+            |ty: &SqlType| matches!(ty, SqlType::Timestamp | SqlType::Timestamptz | SqlType::Date);
+        match name {
+            "generate_series" if types.len() == 3 && types[..2].iter().any(is_moment) => {
+                let has_zone = !types[..2].contains(&SqlType::Timestamp);
+                let ty = if has_zone { SqlType::Timestamptz } else { SqlType::Timestamp };
+                let mut exprs = Vec::new();
+                for (argument, wanted) in bound.into_iter().zip([ty, ty, SqlType::Interval]) {
+                    exprs.push(self.coerce(argument, wanted, Castability::Implicit)?.expr);
+                }
+                Ok((RowsFunction::GenerateSeries, exprs, ty))
+            }
+            "generate_series" if matches!(types.len(), 2 | 3) => {
+                let (exprs, ty) = self.unify_all(bound, "generate_series")?;
+                let ty = if ty == SqlType::Text { SqlType::Int4 } else { ty };
+                if !ty.is_integer() {
+                    return Err(SqlError::unsupported(format!("generate_series of {ty}")));
+                }
+                Ok((RowsFunction::GenerateSeries, exprs, ty))
+            }
+            "unnest" if types.len() == 1 && types[0].element().is_some() => {
+                let array = bound.remove(0);
+                Ok((RowsFunction::Unnest, vec![array.expr], types[0].element().unwrap_or(SqlType::Text)))
+            }
+            "generate_subscripts" if types.len() == 2 && types[0].element().is_some() => {
+                let dimension = bound.remove(1);
+                let dimension = self.coerce(dimension, SqlType::Int4, Castability::Assignment)?;
+                let array = bound.remove(0);
+                Ok((RowsFunction::GenerateSubscripts, vec![array.expr, dimension.expr], SqlType::Int4))
+            }
+            _ => Err(super::functions::no_function(name, &types)),
+        }
     }
 
     /// The rows of one table that a statement changes: its scope is entered.
@@ -371,7 +442,7 @@ impl Binder<'_> {
         let mut columns = Vec::new();
         let known = alias.map_or_else(|| table.name.clone(), |alias| ident(&alias.name));
         self.name_columns(described.collect(), known, alias, &mut columns)?;
-        self.scopes.push(Scope { columns, grouping: None });
+        self.scopes.push(Scope { columns, ..Scope::default() });
         let conjuncts = match selection.map(|filter| self.condition(filter, "WHERE")).transpose()? {
             None => Vec::new(),
             Some(Expr::And(parts)) => parts,
@@ -387,5 +458,17 @@ impl Binder<'_> {
             backward: false,
             for_update: true,
         })
+    }
+}
+
+/// Gives columns, the first of which has the number `start`, their places among those of `*`: the `first` ones come first.
+fn place_first(columns: &mut [ScopeColumn], start: usize, first: &[usize]) {
+    let mut order: Vec<usize> = (0..columns.len()).collect();
+    order.sort_by_key(|at| {
+        let rank = first.iter().position(|column| *column == at + start).unwrap_or(usize::MAX);
+        (rank, columns[*at].place)
+    });
+    for (place, at) in (start..).zip(order) {
+        columns[at].place = place;
     }
 }

@@ -8,20 +8,21 @@ use crate::cast::{Castability, castability};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, SubqueryKind};
 use crate::functions::{ANY, Function, named};
+use crate::plan::SortKey;
 use crate::types::SqlType;
 
 impl Binder<'_> {
     /// Binds the call of a function or an aggregate.
     pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed, SqlError> {
         let (_, name) = object_name(&function.name)?;
-        if function.over.is_some() {
-            return Err(SqlError::unsupported("a window function"));
-        }
         if function.null_treatment.is_some() || !function.within_group.is_empty() {
             return Err(SqlError::unsupported(format!("a clause in the call of {name}")));
         }
         if !matches!(function.parameters, ast::FunctionArguments::None) {
             return Err(SqlError::unsupported(format!("parameters in the call of {name}")));
+        }
+        if let Some(over) = &function.over {
+            return self.window(function, over);
         }
         let list = match &function.args {
             ast::FunctionArguments::None => None,
@@ -59,13 +60,16 @@ impl Binder<'_> {
                 arguments.push(self.argument(argument, &name)?);
             }
         }
+        if let Some(set) = self.set_function(&name, &arguments)? {
+            return Ok(set);
+        }
         self.named_call(&function.name, arguments).map_err(|error| {
             let position = self.position_of(&function.name);
             error.at(position)
         })
     }
 
-    fn argument(&mut self, argument: &ast::FunctionArg, name: &str) -> Result<Typed, SqlError> {
+    pub(super) fn argument(&mut self, argument: &ast::FunctionArg, name: &str) -> Result<Typed, SqlError> {
         match argument {
             ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => self.expr(expr),
             _ => Err(SqlError::unsupported(format!("a named argument, or *, in the call of {name}"))),
@@ -89,9 +93,6 @@ impl Binder<'_> {
         }
         let list =
             list.ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, format!("{name} needs an argument")))?;
-        if !list.clauses.is_empty() {
-            return Err(SqlError::unsupported(format!("a clause in the arguments of {name}")));
-        }
         self.set_inside(true);
         let bound = self.aggregate_call(aggregate, name, list, filter);
         self.set_inside(false);
@@ -111,7 +112,7 @@ impl Binder<'_> {
         }
     }
 
-    fn aggregate_call(
+    pub(super) fn aggregate_call(
         &mut self,
         aggregate: Aggregate,
         name: &str,
@@ -119,6 +120,7 @@ impl Binder<'_> {
         filter: Option<&ast::Expr>,
     ) -> Result<AggregateCall, SqlError> {
         let filter = filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
+        let order = self.aggregate_order(name, &list.clauses)?;
         let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
         if let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard)] = &list.args[..]
             && aggregate == Aggregate::Count
@@ -129,6 +131,7 @@ impl Binder<'_> {
                 arguments: Vec::new(),
                 ty: SqlType::Int8,
                 distinct,
+                order,
                 filter,
             });
         }
@@ -147,7 +150,30 @@ impl Binder<'_> {
         for rest in arguments {
             bound.push(self.coerce(rest, SqlType::Text, Castability::Implicit)?.expr);
         }
-        Ok(AggregateCall { aggregate, arguments: bound, ty, distinct, filter })
+        if distinct && !order.is_empty() {
+            return Err(SqlError::unsupported("DISTINCT and ORDER BY in one call of an aggregate"));
+        }
+        Ok(AggregateCall { aggregate, arguments: bound, ty, distinct, order, filter })
+    }
+
+    /// The order in the arguments of an aggregate.
+    fn aggregate_order(
+        &mut self,
+        name: &str,
+        clauses: &[ast::FunctionArgumentClause],
+    ) -> Result<Vec<SortKey>, SqlError> {
+        let mut keys = Vec::new();
+        for clause in clauses {
+            let ast::FunctionArgumentClause::OrderBy(exprs) = clause else {
+                return Err(SqlError::unsupported(format!("a clause in the arguments of {name}")));
+            };
+            for by in exprs {
+                let bound = self.expr(&by.expr)?;
+                let bound = self.settled(bound)?;
+                keys.push(super::query::sort_key(bound.expr, by));
+            }
+        }
+        Ok(keys)
     }
 
     /// Binds the call of a function by its name.
@@ -159,6 +185,14 @@ impl Binder<'_> {
             }
             "greatest" | "least" => return self.extreme(name == "greatest", arguments),
             "nullif" => return self.null_if(arguments),
+            "array_cat" | "array_append" | "array_prepend" | "array_remove" | "arraycontains"
+            | "arraycontained" | "arrayoverlap" => return self.array_call(name, arguments),
+            "array_position" => {
+                let bound = self.array_call("array_remove", arguments)?;
+                let Expr::Call(_, parts) = bound.expr else { return Ok(bound) };
+                let function = resolve(name, &[ANY, ANY])?;
+                return Ok(Typed::new(Expr::Call(function, parts), function.result));
+            }
             _ => {}
         }
         let types: Vec<SqlType> = arguments.iter().map(|argument| argument.ty).collect();
@@ -177,6 +211,37 @@ impl Binder<'_> {
             return Ok(Typed::new(Expr::Const(crate::value::Value::Int(ty.oid().into())), SqlType::Regtype));
         }
         Ok(Typed::new(Expr::Call(function, bound), function.result))
+    }
+
+    /// Binds a function of arrays: the array, or both, have one type, and an element that of theirs.
+    fn array_call(&mut self, name: &str, mut arguments: Vec<Typed>) -> Result<Typed, SqlError> {
+        let types: Vec<SqlType> = arguments.iter().map(|argument| argument.ty).collect();
+        let (Some(other), Some(one), None) = (arguments.pop(), arguments.pop(), arguments.pop()) else {
+            return Err(no_function(name, &types));
+        };
+        let element_at = match name {
+            "array_append" | "array_remove" => Some(1),
+            "array_prepend" => Some(0),
+            _ => None,
+        };
+        let (array, element) = if element_at == Some(0) { (&other, &one) } else { (&one, &other) };
+        // The wider type of what both bring decides.
+        let own = array.ty.element();
+        let brought = if element_at.is_some() { Some(element.ty) } else { element.ty.element() };
+        let element_ty = match (own, brought.filter(|ty| *ty != SqlType::Unknown)) {
+            (Some(own), Some(brought)) => super::operators::common_type(own, brought),
+            (one, other) => one.or(other),
+        };
+        let array_ty = element_ty.and_then(SqlType::array).ok_or_else(|| no_function(name, &types))?;
+        let element_ty = element_ty.unwrap_or(SqlType::Text);
+        let mut bound = Vec::new();
+        for (at, argument) in [one, other].into_iter().enumerate() {
+            let wanted = if element_at == Some(at) { element_ty } else { array_ty };
+            bound.push(self.coerce(argument, wanted, Castability::Implicit)?.expr);
+        }
+        let function = resolve(name, &[ANY, ANY])?;
+        let ty = if function.result == ANY { array_ty } else { function.result };
+        Ok(Typed::new(Expr::Call(function, bound), ty))
     }
 
     fn extreme(&mut self, is_greatest: bool, arguments: Vec<Typed>) -> Result<Typed, SqlError> {
@@ -242,7 +307,7 @@ fn resolve(name: &str, types: &[SqlType]) -> Result<&'static Function, SqlError>
 }
 
 #[cold]
-fn no_function(name: &str, types: &[SqlType]) -> SqlError {
+pub(super) fn no_function(name: &str, types: &[SqlType]) -> SqlError {
     let types: Vec<&str> = types.iter().map(|ty| ty.name()).collect();
     SqlError::new(
         SqlState::UNDEFINED_FUNCTION,

@@ -20,7 +20,7 @@ impl Binder<'_> {
         from: From,
         filter: Option<Expr>,
         mut used: Vec<usize>,
-        for_update: bool,
+        locks: &Locks,
     ) -> Result<Node, SqlError> {
         let conjuncts = match filter {
             None => Vec::new(),
@@ -31,8 +31,27 @@ impl Binder<'_> {
         used_by_joins(&from, &mut used);
         let (above, below): (Vec<Expr>, Vec<Expr>) =
             conjuncts.into_iter().partition(|conjunct| !conjunct.subqueries().is_empty());
-        let node = build(from, below, &used, for_update)?;
+        let node = build(from, below, &used, locks)?;
         Ok(filtered(node, above))
+    }
+}
+
+/// The tables of a FROM whose rows are locked as if they were changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Locks {
+    None,
+    All,
+    /// Those whose columns begin with these numbers.
+    At(Vec<usize>),
+}
+
+impl Locks {
+    fn holds(&self, offset: usize) -> bool {
+        match self {
+            Locks::None => false,
+            Locks::All => true,
+            Locks::At(offsets) => offsets.contains(&offset),
+        }
     }
 }
 
@@ -79,11 +98,11 @@ fn is_within(expr: &Expr, (start, end): (usize, usize)) -> bool {
 }
 
 /// Plans a part of a FROM, with conditions about it alone.
-fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], for_update: bool) -> Result<Node, SqlError> {
+fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], locks: &Locks) -> Result<Node, SqlError> {
     match from {
         From::Nothing => Ok(filtered(Node::Values(vec![Vec::new()]), conjuncts)),
         From::Other { node, offset, .. } => {
-            if for_update && !matches!(node, Node::Values(_) | Node::Rows(..) | Node::Virtual(_)) {
+            if locks.holds(offset) && !matches!(node, Node::Values(_) | Node::Rows(..) | Node::Virtual(_)) {
                 return Err(SqlError::unsupported("FOR UPDATE of a subquery"));
             }
             Ok(filtered(node, conjuncts.iter().map(|conjunct| shifted(conjunct, offset)).collect()))
@@ -106,26 +125,20 @@ fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], for_update: bool) -> 
         }
         From::Table { table, offset } => {
             let conjuncts = conjuncts.iter().map(|conjunct| shifted(conjunct, offset)).collect();
-            Ok(Node::Scan(Box::new(scan(table, offset, conjuncts, used, for_update))))
+            Ok(Node::Scan(Box::new(scan(table, offset, conjuncts, used, locks))))
         }
-        From::Join { left, right, kind, on } => join(*left, *right, kind, on, conjuncts, used, for_update),
+        From::Join { left, right, kind, on } => join(*left, *right, kind, on, conjuncts, used, locks),
     }
 }
 
-fn scan(
-    table: Arc<TableEntry>,
-    offset: usize,
-    conjuncts: Vec<Expr>,
-    used: &[usize],
-    for_update: bool,
-) -> Scan {
+fn scan(table: Arc<TableEntry>, offset: usize, conjuncts: Vec<Expr>, used: &[usize], locks: &Locks) -> Scan {
     let (access, rest) = access::choose(&table, conjuncts);
     let width = table.columns.len();
     let mut columns: Vec<usize> =
         used.iter().filter_map(|at| at.checked_sub(offset)).filter(|at| *at < width).collect();
     columns.sort_unstable();
     columns.dedup();
-    Scan { table, access, filter: all(rest), columns, backward: false, for_update }
+    Scan { table, access, filter: all(rest), columns, backward: false, for_update: locks.holds(offset) }
 }
 
 fn join(
@@ -135,17 +148,17 @@ fn join(
     on: Vec<Expr>,
     conjuncts: Vec<Expr>,
     used: &[usize],
-    for_update: bool,
+    locks: &Locks,
 ) -> Result<Node, SqlError> {
     let (left_range, right_range) = (left.range(), right.range());
     let (mut to_left, mut to_right, mut between, mut above) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for conjunct in conjuncts {
         match kind {
-            _ if is_within(&conjunct, left_range) => to_left.push(conjunct),
-            JoinKind::Inner if is_within(&conjunct, right_range) => to_right.push(conjunct),
+            _ if !kind.keeps_right() && is_within(&conjunct, left_range) => to_left.push(conjunct),
+            _ if !kind.keeps_left() && is_within(&conjunct, right_range) => to_right.push(conjunct),
             JoinKind::Inner => between.push(conjunct),
-            JoinKind::Left => above.push(conjunct),
+            _ => above.push(conjunct),
         }
     }
     for condition in on {
@@ -153,24 +166,25 @@ fn join(
             _ if !condition.subqueries().is_empty() => {
                 return Err(SqlError::unsupported("a subquery in the condition of a join"));
             }
-            _ if is_within(&condition, right_range) => to_right.push(condition),
-            JoinKind::Inner if is_within(&condition, left_range) => to_left.push(condition),
+            _ if !kind.keeps_right() && is_within(&condition, right_range) => to_right.push(condition),
+            _ if !kind.keeps_left() && is_within(&condition, left_range) => to_left.push(condition),
             _ => between.push(condition),
         }
     }
     let base = left_range.0;
-    let left = build(left, to_left, used, for_update)?;
+    let left = build(left, to_left, used, locks)?;
     let between: Vec<Expr> = between.iter().map(|condition| shifted(condition, base)).collect();
     let (left_width, right_width) = (left_range.1 - base, right_range.1 - right_range.0);
     let above = above.iter().map(|condition| shifted(condition, base)).collect();
     if let From::Table { table, offset } = &right
-        && let Some(found) = lookup(table, *offset, &to_right, &between, left_width, used, for_update)
+        && !kind.keeps_right()
+        && let Some(found) = lookup(table, *offset, &to_right, &between, left_width, used, locks)
     {
         let node = Node::Lookup { left: Box::new(left), right: Box::new(found), kind, on: all(between) };
         return Ok(filtered(node, above));
     }
     if let From::Lateral { query, .. } = right {
-        if base > 0 {
+        if base > 0 || kind.keeps_right() {
             return Err(SqlError::unsupported("LATERAL in this place"));
         }
         let mut on = between;
@@ -184,7 +198,7 @@ fn join(
         };
         return Ok(filtered(node, above));
     }
-    let right = build(right, to_right, used, for_update)?;
+    let right = build(right, to_right, used, locks)?;
     let (mut keys, mut rest) = (Vec::new(), Vec::new());
     for condition in between {
         match hash_key(&condition, left_width) {
@@ -192,8 +206,8 @@ fn join(
             None => rest.push(condition),
         }
     }
-    let node =
-        Node::Join { left: Box::new(left), right: Box::new(right), kind, right_width, keys, on: all(rest) };
+    let (left, right) = (Box::new(left), Box::new(right));
+    let node = Node::Join { left, right, kind, left_width, right_width, keys, on: all(rest) };
     Ok(filtered(node, above))
 }
 
@@ -222,7 +236,7 @@ fn lookup(
     between: &[Expr],
     left_width: usize,
     used: &[usize],
-    for_update: bool,
+    locks: &Locks,
 ) -> Option<Scan> {
     if own.iter().chain(between).any(|condition| !condition.subqueries().is_empty()) {
         return None;
@@ -241,7 +255,7 @@ fn lookup(
             _ => None,
         })
     });
-    let scan = scan(Arc::clone(table), offset, from_left.chain(own_deeper).collect(), used, for_update);
+    let scan = scan(Arc::clone(table), offset, from_left.chain(own_deeper).collect(), used, locks);
     let reads_left = |expr: &Expr| {
         let mut reads = false;
         expr.visit(&mut |part| reads |= matches!(part, Expr::Outer { level: 1, .. }));

@@ -26,6 +26,9 @@ impl Binder<'_> {
                     return number(&format!("-{digits}"));
                 }
                 let inner = self.expr(expr)?;
+                if inner.ty == SqlType::Interval {
+                    return self.call("interval_um", vec![inner]);
+                }
                 let inner = if inner.ty == SqlType::Unknown {
                     self.coerce(inner, SqlType::Float8, Castability::Explicit)?
                 } else {
@@ -46,8 +49,53 @@ impl Binder<'_> {
                     ty,
                 ))
             }
+            UnaryOperator::BitwiseNot => {
+                let inner = self.expr(expr)?;
+                if !inner.ty.is_integer() {
+                    return Err(no_operator("~", None, inner.ty));
+                }
+                let all = Box::new(Expr::Const(Value::Int(-1)));
+                let ty = inner.ty;
+                Ok(Typed::new(Expr::Arithmetic(ArithmeticOp::Xor, ty, Box::new(inner.expr), all), ty))
+            }
+            UnaryOperator::PGAbs => {
+                let inner = self.expr(expr)?;
+                self.call("abs", vec![inner])
+            }
+            UnaryOperator::PGSquareRoot => {
+                let inner = self.expr(expr)?;
+                let inner = self.coerce(inner, SqlType::Float8, Castability::Assignment)?;
+                self.call("sqrt", vec![inner])
+            }
             other => Err(SqlError::unsupported(format!("the operator {other}"))),
         }
+    }
+
+    /// The function that an operator of dates, times and intervals is, and whether its arguments change places.
+    fn of_time(name: &str, one: SqlType, other: SqlType) -> Option<(&'static str, bool)> {
+        use SqlType::{Date, Interval, Time, Timestamp, Timestamptz, Unknown};
+        Some(match (name, one, other) {
+            ("+", Interval, Interval | Unknown) | ("+", Unknown, Interval) => ("interval_pl", false),
+            ("-", Interval, Interval | Unknown) | ("-", Unknown, Interval) => ("interval_mi", false),
+            ("*", Interval, ty) if ty.is_number() => ("interval_mul", false),
+            ("*", ty, Interval) if ty.is_number() => ("interval_mul", true),
+            ("/", Interval, ty) if ty.is_number() => ("interval_div", false),
+            ("+", Timestamp | Date, Interval) | ("+", Timestamp, Unknown) => ("timestamp_pl_interval", false),
+            ("+", Interval, Timestamp | Date) => ("timestamp_pl_interval", true),
+            ("-", Timestamp | Date, Interval) => ("timestamp_mi_interval", false),
+            ("+", Timestamptz, Interval | Unknown) => ("timestamptz_pl_interval", false),
+            ("+", Interval, Timestamptz) => ("timestamptz_pl_interval", true),
+            ("-", Timestamptz, Interval) => ("timestamptz_mi_interval", false),
+            ("-", Timestamptz, _) | ("-", _, Timestamptz) => ("timestamptz_mi", false),
+            ("-", Timestamp, _) | ("-", _, Timestamp) => ("timestamp_mi", false),
+            ("+", Time, Interval) => ("time_pl_interval", false),
+            ("+", Interval, Time) => ("time_pl_interval", true),
+            ("-", Time, Interval) => ("time_mi_interval", false),
+            ("-", Time, Time) => ("time_mi_time", false),
+            ("+", Date, Time) => ("datetime_pl", false),
+            ("+", Time, Date) => ("datetime_pl", true),
+            _ => return None,
+        })
     }
 
     pub(super) fn binary(
@@ -71,7 +119,20 @@ impl Binder<'_> {
             return self.comparison(op, one, other);
         }
         match &*name {
-            "||" => self.concat(one, other),
+            "||" if !is_document(one.ty) && !is_document(other.ty) => self.concat(one, other),
+            "->" | "->>" | "#>" | "#>>" | "@>" | "<@" | "?" | "||" | "-"
+                if is_document(one.ty) || (is_document(other.ty) && matches!(&*name, "@>" | "<@" | "||")) =>
+            {
+                self.of_document(&name, one, other)
+            }
+            "@>" | "<@" | "&&" if one.ty.element().is_some() || other.ty.element().is_some() => {
+                let function = match &*name {
+                    "@>" => "arraycontains",
+                    "<@" => "arraycontained",
+                    _ => "arrayoverlap",
+                };
+                self.call(function, vec![one, other])
+            }
             "~" => self.call("textregexeq", vec![one, other]),
             "~*" => self.call("texticregexeq", vec![one, other]),
             "!~" | "!~*" => {
@@ -132,8 +193,10 @@ impl Binder<'_> {
                 "unequal number of entries in row expressions",
             ));
         }
-        if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
-            return Err(SqlError::unsupported(format!("the comparison {op} of rows")));
+        let order = compare_op(&op.to_string())
+            .ok_or_else(|| SqlError::unsupported(format!("the comparison {op} of rows")))?;
+        if !matches!(order, CompareOp::Eq | CompareOp::Ne) {
+            return self.order_rows(ones, order, others);
         }
         let mut parts = Vec::new();
         for (one, other) in ones.iter().zip(others) {
@@ -142,6 +205,35 @@ impl Binder<'_> {
         }
         let all = Expr::And(parts);
         Ok(Typed::boolean(if *op == BinaryOperator::Eq { all } else { Expr::Not(Box::new(all)) }))
+    }
+
+    /// Binds `(a, b) < (c, d)`: the first values that differ decide.
+    fn order_rows(
+        &mut self,
+        ones: &[ast::Expr],
+        op: CompareOp,
+        others: &[ast::Expr],
+    ) -> Result<Typed, SqlError> {
+        let strict = match op {
+            CompareOp::Le => CompareOp::Lt,
+            CompareOp::Ge => CompareOp::Gt,
+            strict => strict,
+        };
+        let mut bound: Option<Expr> = None;
+        for (one, other) in ones.iter().zip(others).rev() {
+            let (one, other) = (self.expr(one)?, self.expr(other)?);
+            bound = Some(match bound {
+                None => self.comparison(op, one, other)?.expr,
+                Some(rest) => {
+                    let equal = self.comparison(CompareOp::Eq, one.clone(), other.clone())?.expr;
+                    let before = self.comparison(strict, one, other)?.expr;
+                    Expr::Or(vec![before, Expr::And(vec![equal, rest])])
+                }
+            });
+        }
+        bound
+            .map(Typed::boolean)
+            .ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, "cannot compare rows of zero length"))
     }
 
     pub(super) fn comparison(&mut self, op: CompareOp, one: Typed, other: Typed) -> Result<Typed, SqlError> {
@@ -163,7 +255,36 @@ impl Binder<'_> {
         Ok((one.expr, other.expr, ty))
     }
 
+    /// The function that an operator of JSON is.
+    fn of_document(&mut self, name: &str, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        let prefix = if one.ty == SqlType::Json { "json" } else { "jsonb" };
+        let by_number = other.ty.is_integer();
+        let function = match name {
+            "->" if by_number => "array_element",
+            "->>" if by_number => "array_element_text",
+            "->" => "object_field",
+            "->>" => "object_field_text",
+            "#>" => "extract_path",
+            "#>>" => "extract_path_text",
+            "@>" => "contains",
+            "<@" => "contained",
+            "?" => "exists",
+            "||" => "concat",
+            _ => "delete",
+        };
+        self.call(&format!("{prefix}_{function}"), vec![one, other])
+    }
+
     fn concat(&mut self, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        let (is_array, other_is) = (one.ty.element().is_some(), other.ty.element().is_some());
+        match (is_array, other_is) {
+            (true, true) => return self.call("array_cat", vec![one, other]),
+            (true, false) if other.ty == SqlType::Unknown => return self.call("array_cat", vec![one, other]),
+            (false, true) if one.ty == SqlType::Unknown => return self.call("array_cat", vec![one, other]),
+            (true, false) => return self.call("array_append", vec![one, other]),
+            (false, true) => return self.call("array_prepend", vec![one, other]),
+            (false, false) => {}
+        }
         if !one.ty.is_text() && !other.ty.is_text() {
             return Err(no_operator("||", Some(one.ty), other.ty));
         }
@@ -184,6 +305,10 @@ impl Binder<'_> {
     }
 
     fn arithmetic(&mut self, name: &str, one: Typed, other: Typed) -> Result<Typed, SqlError> {
+        if let Some((function, turned)) = Self::of_time(name, one.ty, other.ty) {
+            let arguments = if turned { vec![other, one] } else { vec![one, other] };
+            return self.call(function, arguments);
+        }
         let op = match name {
             "+" => ArithmeticOp::Add,
             "-" => ArithmeticOp::Sub,
@@ -282,6 +407,10 @@ impl Binder<'_> {
             .collect();
         Ok((exprs?, ty))
     }
+}
+
+fn is_document(ty: SqlType) -> bool {
+    matches!(ty, SqlType::Json | SqlType::Jsonb)
 }
 
 pub(super) fn compare_op(name: &str) -> Option<CompareOp> {

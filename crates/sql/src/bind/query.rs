@@ -2,7 +2,8 @@
 
 use sqlparser::ast;
 
-use super::{Binder, Named, Scope, Typed, ident};
+use super::joins::Locks;
+use super::{Binder, Named, Scope, Typed, ident, object_name};
 use crate::cast::Castability;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
@@ -32,11 +33,10 @@ impl Binder<'_> {
             self.with(with)?;
         }
         let order = self.order_by(query)?;
-        let for_update = self.locks(query)?;
         let mut bound = match &*query.body {
-            ast::SetExpr::Select(select) => self.select(select, &order, for_update)?,
+            ast::SetExpr::Select(select) => self.select(select, &order, &query.locks)?,
             body => {
-                if for_update {
+                if !query.locks.is_empty() {
                     return Err(SqlError::unsupported("FOR UPDATE of this query"));
                 }
                 let mut bound = self.set_expr(body)?;
@@ -54,32 +54,109 @@ impl Binder<'_> {
         Ok(bound)
     }
 
-    fn with(&mut self, with: &ast::With) -> Result<(), SqlError> {
-        if with.recursive {
-            return Err(SqlError::unsupported("WITH RECURSIVE"));
-        }
+    pub(super) fn with(&mut self, with: &ast::With) -> Result<(), SqlError> {
         for cte in &with.cte_tables {
             if cte.from.is_some() {
                 return Err(SqlError::unsupported("FROM of a query with a name"));
             }
-            let mut query = self.query(&cte.query)?;
+            let mut query = if with.recursive { self.recursive(cte)? } else { self.query(&cte.query)? };
             rename(&mut query.columns, &cte.alias)?;
             self.named.push(Named { name: ident(&cte.alias.name), query });
         }
         Ok(())
     }
 
-    fn locks(&mut self, query: &ast::Query) -> Result<bool, SqlError> {
-        for lock in &query.locks {
+    /// Binds a query of `WITH RECURSIVE`: a part that begins and one that goes on from the rows that were added last, with UNION
+    /// between them. A query that does not refer to itself is one like any other.
+    fn recursive(&mut self, cte: &ast::Cte) -> Result<Query, SqlError> {
+        let name = ident(&cte.alias.name);
+        let ast::SetExpr::SetOperation { left, op: ast::SetOperator::Union, set_quantifier, right } =
+            &*cte.query.body
+        else {
+            return self.query(&cte.query);
+        };
+        let distinct = match set_quantifier {
+            ast::SetQuantifier::All => false,
+            ast::SetQuantifier::None | ast::SetQuantifier::Distinct => true,
+            other => return Err(SqlError::unsupported(format!("UNION {other}"))),
+        };
+        if cte.query.with.is_some() || cte.query.order_by.is_some() || cte.query.limit_clause.is_some() {
+            return Err(SqlError::unsupported("WITH, ORDER BY or LIMIT in a recursive query"));
+        }
+        let base = self.set_expr(left)?;
+        let mut columns = base.columns.clone();
+        columns.iter_mut().for_each(|column| column.origin = (0, 0));
+        rename(&mut columns, &cte.alias)?;
+        let slot = self.subqueries;
+        self.subqueries += 1;
+        let working = Query { root: Node::Working(slot), columns: columns.clone() };
+        self.named.push(Named { name, query: working });
+        let first = self.subqueries;
+        let step = self.set_expr(right);
+        self.named.pop();
+        let step = step?;
+        if step.columns.len() != columns.len() {
+            return Err(SqlError::new(
+                SqlState::SYNTAX_ERROR,
+                "each UNION query must have the same number of columns",
+            ));
+        }
+        for (at, (one, other)) in columns.iter().zip(&step.columns).enumerate() {
+            if one.ty != other.ty {
+                return Err(SqlError::new(
+                    SqlState::DATATYPE_MISMATCH,
+                    format!(
+                        "recursive query \"{}\" column {} has type {} in non-recursive term but type {} overall",
+                        ident(&cte.alias.name),
+                        at + 1,
+                        one.ty,
+                        other.ty
+                    ),
+                )
+                .hint("Cast the output of the non-recursive term to the correct type."));
+            }
+        }
+        let inner = first..self.subqueries;
+        let (base, step) = (Box::new(base.root), Box::new(step.root));
+        Ok(Query { root: Node::Recursive { base, step, slot, inner, distinct }, columns })
+    }
+
+    /// The tables of the scope whose rows a SELECT locks as if it changed them. Rows that are read are locked against changes in any
+    /// case: FOR SHARE asks for nothing more.
+    pub(super) fn locks(&mut self, clauses: &[ast::LockClause]) -> Result<Locks, SqlError> {
+        let mut locks = Locks::None;
+        for lock in clauses {
             if lock.nonblock.is_some() {
                 return Err(SqlError::unsupported("NOWAIT or SKIP LOCKED"));
             }
-            if lock.of.is_some() {
-                return Err(SqlError::unsupported("FOR UPDATE OF a table"));
+            let offset = match &lock.of {
+                None => None,
+                Some(name) => {
+                    let (_, table) = object_name(name)?;
+                    let columns = self.scopes.last().map_or(&[][..], |scope| &scope.columns);
+                    let found = columns.iter().position(|column| column.table == table);
+                    Some(found.ok_or_else(|| {
+                        SqlError::new(
+                            SqlState::UNDEFINED_TABLE,
+                            format!("relation \"{table}\" in FOR UPDATE clause not found in FROM clause"),
+                        )
+                        .at(self.position_of(name))
+                    })?)
+                }
+            };
+            if lock.lock_type != ast::LockType::Update {
+                continue;
             }
+            locks = match (locks, offset) {
+                (_, None) | (Locks::All, _) => Locks::All,
+                (Locks::None, Some(offset)) => Locks::At(vec![offset]),
+                (Locks::At(mut offsets), Some(offset)) => {
+                    offsets.push(offset);
+                    Locks::At(offsets)
+                }
+            };
         }
-        // Rows that are read are locked against changes in any case: FOR SHARE asks for nothing more.
-        Ok(query.locks.iter().any(|lock| lock.lock_type == ast::LockType::Update))
+        Ok(locks)
     }
 
     fn order_by<'q>(&mut self, query: &'q ast::Query) -> Result<Vec<&'q ast::OrderByExpr>, SqlError> {
@@ -135,7 +212,7 @@ impl Binder<'_> {
 
     fn set_expr(&mut self, body: &ast::SetExpr) -> Result<Query, SqlError> {
         self.deeper(|binder| match body {
-            ast::SetExpr::Select(select) => binder.select(select, &[], false),
+            ast::SetExpr::Select(select) => binder.select(select, &[], &[]),
             ast::SetExpr::Query(query) => binder.query(query),
             ast::SetExpr::Values(values) => binder.values(values),
             ast::SetExpr::SetOperation { left, op, set_quantifier, right } => {
@@ -181,14 +258,16 @@ impl Binder<'_> {
         let right = Node::Project(Box::new(right.root), others);
         let root = match (op, is_all) {
             (ast::SetOperator::Union, true) => Node::Append(vec![left, right]),
-            (ast::SetOperator::Union, false) => Node::Distinct(Box::new(Node::Append(vec![left, right]))),
-            (ast::SetOperator::Intersect, false) => {
-                Node::Combine { left: Box::new(left), right: Box::new(right), keep: true }
+            (ast::SetOperator::Union, false) => {
+                Node::Distinct(Box::new(Node::Append(vec![left, right])), Vec::new())
             }
-            (ast::SetOperator::Except, false) => {
-                Node::Combine { left: Box::new(left), right: Box::new(right), keep: false }
+            (ast::SetOperator::Intersect, all) => {
+                Node::Combine { left: Box::new(left), right: Box::new(right), keep: true, all }
             }
-            _ => return Err(SqlError::unsupported(format!("{op} ALL"))),
+            (ast::SetOperator::Except, all) => {
+                Node::Combine { left: Box::new(left), right: Box::new(right), keep: false, all }
+            }
+            _ => return Err(SqlError::unsupported(format!("{op}"))),
         };
         Ok(Query { root, columns })
     }

@@ -2,8 +2,9 @@
 
 use sqlparser::ast;
 
+use super::joins::Locks;
 use super::query::sort_key;
-use super::{Binder, Scope, Typed, ident, object_name};
+use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::aggregate::{Aggregate, AggregateCall};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
@@ -44,11 +45,11 @@ impl Binder<'_> {
         &mut self,
         select: &ast::Select,
         order: &[&ast::OrderByExpr],
-        for_update: bool,
+        locks: &[ast::LockClause],
     ) -> Result<Query, SqlError> {
         refuse_clauses(select)?;
         let scopes = self.scopes.len();
-        let bound = self.select_of(select, order, for_update);
+        let bound = self.select_of(select, order, locks);
         self.scopes.truncate(scopes);
         bound
     }
@@ -57,53 +58,124 @@ impl Binder<'_> {
         &mut self,
         select: &ast::Select,
         order: &[&ast::OrderByExpr],
-        for_update: bool,
+        locks: &[ast::LockClause],
     ) -> Result<Query, SqlError> {
         let from = self.from(&select.from)?;
+        let locks = self.locks(locks)?;
         let filter = select.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
         let is_grouped = self.begin_groups(select, order)?;
+        if locks != Locks::None && (is_grouped || select.distinct.is_some()) {
+            return Err(SqlError::unsupported("FOR UPDATE with GROUP BY, DISTINCT or aggregate functions"));
+        }
+        self.set_open(true);
         let mut items = self.items(&select.projection)?;
+        self.set_open(false);
         let having = select.having.as_ref().map(|having| self.condition(having, "HAVING")).transpose()?;
-        let distinct = match &select.distinct {
-            None | Some(ast::Distinct::All) => false,
-            Some(ast::Distinct::Distinct) => true,
-            Some(ast::Distinct::On(_)) => return Err(SqlError::unsupported("SELECT DISTINCT ON")),
-        };
+        let distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
         let width = items.len();
         let columns: Vec<OutputColumn> = items.iter().map(|(_, column)| column.clone()).collect();
-        let keys = self.order_of(order, &columns, &mut items, distinct)?;
+        self.set_open(true);
+        let mut keys = self.order_of(order, &columns, &mut items, distinct)?;
+        self.set_open(false);
+        let on = match &select.distinct {
+            Some(ast::Distinct::On(exprs)) => self.distinct_on(exprs, &columns, &mut items, &mut keys)?,
+            _ => Vec::new(),
+        };
 
-        let grouping = self.scopes.pop().and_then(|scope| scope.grouping);
-        let exprs: Vec<Expr> = items.into_iter().map(|(expr, _)| expr).collect();
+        let scope = self.scopes.pop().unwrap_or_default();
+        let (grouping, added, scope_width) = (scope.grouping, scope.added, scope.columns.len());
+        let mut exprs: Vec<Expr> = items.into_iter().map(|(expr, _)| expr).collect();
         let mut used = Vec::new();
         let above: Vec<&Expr> = match &grouping {
             Some(grouping) => {
                 let groups = grouping.groups.iter().map(|(_, typed)| &typed.expr);
-                groups
-                    .chain(grouping.calls.iter().flat_map(|call| call.arguments.iter().chain(&call.filter)))
-                    .collect()
+                groups.chain(grouping.calls.iter().flat_map(AggregateCall::exprs)).collect()
             }
-            None => exprs.iter().chain(keys.iter().map(|key| &key.expr)).collect(),
+            None => exprs.iter().chain(added.exprs()).collect(),
         };
         above.iter().for_each(|expr| expr.columns(&mut used));
-        let mut node = self.plan_from(from, filter, used, for_update)?;
+        let mut node = self.plan_from(from, filter, used, &locks)?;
+        let mut node_width = scope_width;
         if let Some(grouping) = grouping.filter(|_| is_grouped) {
+            node_width = grouping.groups.len() + grouping.calls.len();
             let groups = grouping.groups.into_iter().map(|(_, typed)| typed.expr).collect();
             node = Node::Aggregate { input: Box::new(node), groups, calls: grouping.calls };
             if let Some(having) = having {
                 node = Node::Filter(Box::new(node), having);
             }
         }
+        if !added.is_empty() {
+            if locks != Locks::None {
+                return Err(SqlError::unsupported(
+                    "FOR UPDATE with window functions or functions that return rows",
+                ));
+            }
+            node = added.above(node, node_width, &mut exprs);
+        }
         node = Node::Project(Box::new(node), exprs);
         if distinct {
-            node = Node::Distinct(Box::new(node));
+            node = Node::Distinct(Box::new(node), Vec::new());
         }
         if !keys.is_empty() {
             node = Node::Sort(Box::new(node), keys);
+            if !on.is_empty() {
+                node = Node::Distinct(Box::new(node), on.into_iter().map(Expr::Column).collect());
+            }
             let kept: Vec<Expr> = (0..width).map(Expr::Column).collect();
             node = Node::Project(Box::new(node), kept);
         }
         Ok(Query { root: node, columns })
+    }
+
+    /// Binds the expressions of DISTINCT ON: the columns of the rows that they are. They have to be those that the order begins with.
+    fn distinct_on(
+        &mut self,
+        exprs: &[ast::Expr],
+        columns: &[OutputColumn],
+        items: &mut Vec<(Expr, OutputColumn)>,
+        keys: &mut Vec<SortKey>,
+    ) -> Result<Vec<usize>, SqlError> {
+        let mut places = Vec::new();
+        for expr in exprs {
+            let at = self.item_place(expr, columns, items)?;
+            if !places.contains(&at) {
+                places.push(at);
+            }
+        }
+        let is_other = |key: &SortKey| !matches!(key.expr, Expr::Column(at) if places.contains(&at));
+        if keys.iter().take(places.len()).any(is_other) {
+            return Err(SqlError::new(
+                SqlState::INVALID_COLUMN_REFERENCE,
+                "SELECT DISTINCT ON expressions must match initial ORDER BY expressions",
+            ));
+        }
+        if keys.is_empty() {
+            // The rows that are kept are the first ones; they come in the order of what they are distinct in.
+            let key = |at: &usize| SortKey { expr: Expr::Column(*at), descending: false, nulls_first: false };
+            keys.extend(places.iter().map(key));
+        }
+        Ok(places)
+    }
+
+    /// The place of an expression among the items, to which it is added if it is none of them.
+    fn item_place(
+        &mut self,
+        expr: &ast::Expr,
+        columns: &[OutputColumn],
+        items: &mut Vec<(Expr, OutputColumn)>,
+    ) -> Result<usize, SqlError> {
+        if let Some(at) = self.output_column(expr, columns)? {
+            return Ok(at);
+        }
+        let typed = self.expr(expr)?;
+        let same = items.iter().position(|(item, _)| {
+            matches!((item, &typed.expr), (Expr::Column(one), Expr::Column(other)) if one == other)
+        });
+        if let Some(at) = same {
+            return Ok(at);
+        }
+        items.push(self.item(typed, String::new())?);
+        Ok(items.len() - 1)
     }
 
     /// Binds the groups; returns true if the query has groups or aggregates.
@@ -199,7 +271,7 @@ impl Binder<'_> {
     fn item(&mut self, typed: Typed, name: String) -> Result<(Expr, OutputColumn), SqlError> {
         let typed = self.settled(typed)?;
         let origin = match (&typed.expr, self.scopes.last()) {
-            (Expr::Column(at), Some(Scope { columns, grouping: None })) => {
+            (Expr::Column(at), Some(Scope { columns, grouping: None, .. })) => {
                 columns.get(*at).map_or((0, 0), |column| column.output.origin)
             }
             _ => (0, 0),
@@ -220,7 +292,12 @@ impl Binder<'_> {
             ));
         }
         let before = bound.len();
-        for (at, column) in scope.columns.iter().enumerate() {
+        let mut order: Vec<(usize, &ScopeColumn)> = scope.columns.iter().enumerate().collect();
+        if table.is_none() {
+            order.sort_by_key(|(_, column)| column.place);
+        }
+        let mut merged = Vec::new();
+        for (at, column) in order {
             let is_named = table.is_some_and(|table| column.table == table);
             if !is_named && (table.is_some() || column.is_merged || column.is_hidden) {
                 continue;
@@ -237,7 +314,15 @@ impl Binder<'_> {
                     )
                 })?),
             };
+            if let (Some(other), None) = (column.merged_with, table) {
+                merged.push((bound.len(), at, other));
+            }
             bound.push((expr, column.output.clone()));
+        }
+        for (place, at, other) in merged {
+            let typed = self.merged_column(0, at, other)?;
+            let name = std::mem::take(&mut bound[place].1.name);
+            bound[place] = self.item(typed, name)?;
         }
         match table {
             Some(table) if bound.len() == before => Err(SqlError::new(
@@ -258,28 +343,14 @@ impl Binder<'_> {
     ) -> Result<Vec<SortKey>, SqlError> {
         let mut keys = Vec::new();
         for by in order {
-            let at = match self.output_column(&by.expr, columns)? {
-                Some(at) => at,
-                None => {
-                    let typed = self.expr(&by.expr)?;
-                    let same = items.iter().position(|(expr, _)| {
-                        matches!((expr, &typed.expr), (Expr::Column(one), Expr::Column(other)) if one == other)
-                    });
-                    match same {
-                        Some(at) => at,
-                        None if distinct => {
-                            return Err(SqlError::new(
-                                SqlState::INVALID_COLUMN_REFERENCE,
-                                "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
-                            ));
-                        }
-                        None => {
-                            items.push(self.item(typed, String::new())?);
-                            items.len() - 1
-                        }
-                    }
-                }
-            };
+            let before = items.len();
+            let at = self.item_place(&by.expr, columns, items)?;
+            if distinct && items.len() > before {
+                return Err(SqlError::new(
+                    SqlState::INVALID_COLUMN_REFERENCE,
+                    "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+                ));
+            }
             keys.push(sort_key(Expr::Column(at), by));
         }
         Ok(keys)
@@ -342,7 +413,7 @@ fn aggregates(expr: &ast::Expr) -> bool {
                 }),
                 _ => false,
             };
-            is_aggregate || inside
+            (is_aggregate && function.over.is_none()) || inside
         }
         BinaryOp { left, right, .. } | AnyOp { left, right, .. } | AllOp { left, right, .. } => {
             aggregates(left) || aggregates(right)
@@ -372,6 +443,15 @@ fn aggregates(expr: &ast::Expr) -> bool {
     }
 }
 
+/// Returns true for a literal, however often it is cast: the last cast names it.
+fn is_literal(expr: &ast::Expr) -> bool {
+    match expr {
+        ast::Expr::Value(_) | ast::Expr::TypedString(_) | ast::Expr::Interval(_) => true,
+        ast::Expr::Cast { expr, .. } => is_literal(expr),
+        _ => false,
+    }
+}
+
 /// The name of a column that an expression without an alias has.
 pub(super) fn name_of(expr: &ast::Expr) -> String {
     match expr {
@@ -382,9 +462,8 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
             object_name(&function.name).map_or_else(|_| String::new(), |(_, name)| name)
         }
         ast::Expr::Cast { expr, data_type, .. } => match name_of(expr) {
-            name if name == "?column?" => {
-                super::data_type(data_type).map_or(name, |(ty, _)| ty.internal_name().to_owned())
-            }
+            name if name == "?column?" || is_literal(expr) => super::data_type(data_type)
+                .map_or(name, |(ty, _)| ty.element().unwrap_or(ty).internal_name().to_owned()),
             name => name,
         },
         ast::Expr::TypedString(typed) => super::data_type(&typed.data_type)
@@ -396,9 +475,17 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
         ast::Expr::Exists { .. } => "exists".to_owned(),
         ast::Expr::Array(_) => "array".to_owned(),
         ast::Expr::Extract { .. } => "extract".to_owned(),
-        ast::Expr::Substring { .. } => "substring".to_owned(),
+        ast::Expr::Substring { shorthand, .. } => if *shorthand { "substr" } else { "substring" }.to_owned(),
         ast::Expr::Position { .. } => "position".to_owned(),
-        ast::Expr::Trim { .. } => "btrim".to_owned(),
+        ast::Expr::Trim { trim_where, .. } => match trim_where {
+            Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),
+            Some(ast::TrimWhereField::Trailing) => "rtrim".to_owned(),
+            _ => "btrim".to_owned(),
+        },
+        ast::Expr::Interval(_) => "interval".to_owned(),
+        ast::Expr::AtTimeZone { .. } => "timezone".to_owned(),
+        ast::Expr::Overlay { .. } => "overlay".to_owned(),
+        ast::Expr::CompoundFieldAccess { root, .. } => name_of(root),
         ast::Expr::Ceil { .. } => "ceil".to_owned(),
         ast::Expr::Floor { .. } => "floor".to_owned(),
         ast::Expr::Subquery(query) => match &*query.body {

@@ -45,6 +45,8 @@ pub(crate) fn data_type(ty: &ast::DataType) -> Result<(SqlType, Modifier), SqlEr
         }),
         other => SqlType::from_name(other),
     };
+    // `interval day to second` and the like say which fields are kept; all are here.
+    let found = found.or_else(|| name.starts_with("interval ").then_some(SqlType::Interval));
     let found = found.ok_or_else(|| no_type(&text))?;
     Ok((found, modifier(found, &numbers, is_quoted_char)?))
 }

@@ -4,14 +4,32 @@ use std::sync::Arc;
 
 use sqlparser::ast;
 
+use super::from::From;
+use super::joins::Locks;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
-use crate::plan::{Delete, Insert, Node, OutputColumn, Update};
+use crate::plan::{Access, Delete, Insert, JoinKind, Node, OutputColumn, Scan, Update};
 use crate::schema::TableEntry;
 use crate::value::Value;
 
 type Returning = Option<(Vec<Expr>, Vec<OutputColumn>)>;
+
+/// What is done about a row that is there: what is set of it, and the condition of that.
+type OnConflict = (Option<Vec<(usize, Expr)>>, Option<Expr>);
+
+/// Where the rows come from that a statement changes.
+enum Target {
+    Scan(Scan),
+    Joined(Joined),
+}
+
+/// A FROM whose last table is the one that a statement changes, behind `width` columns of others.
+struct Joined {
+    from: Option<From>,
+    filter: Option<Expr>,
+    width: usize,
+}
 
 impl Binder<'_> {
     pub(super) fn insert(&mut self, insert: &ast::Insert) -> Result<Insert, SqlError> {
@@ -25,11 +43,11 @@ impl Binder<'_> {
         let checks = self.table_checks(&table)?;
         let alias =
             insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| ident(&alias.alias));
-        let on_conflict = self.on_conflict(insert.on.as_ref(), &table, &alias)?;
-        self.scopes.push(Scope { columns: scope_columns(&table, &alias), grouping: None });
+        let (on_conflict, conflict_filter) = self.on_conflict(insert.on.as_ref(), &table, &alias)?;
+        self.scopes.push(Scope { columns: scope_columns(&table, &alias), ..Scope::default() });
         let returning = self.returning(insert.returning.as_deref());
         self.scopes.pop();
-        Ok(Insert { table, source, values, on_conflict, checks, returning: returning? })
+        Ok(Insert { table, source, values, on_conflict, conflict_filter, checks, returning: returning? })
     }
 
     fn insert_columns(
@@ -167,9 +185,9 @@ impl Binder<'_> {
         on: Option<&ast::OnInsert>,
         table: &Arc<TableEntry>,
         alias: &str,
-    ) -> Result<Option<Vec<(usize, Expr)>>, SqlError> {
+    ) -> Result<OnConflict, SqlError> {
         let conflict = match on {
-            None => return Ok(None),
+            None => return Ok((None, None)),
             Some(ast::OnInsert::OnConflict(conflict)) => conflict,
             Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
         };
@@ -198,11 +216,8 @@ impl Binder<'_> {
             }
         }
         let update = match &conflict.action {
-            ast::OnConflictAction::DoNothing => return Ok(Some(Vec::new())),
-            ast::OnConflictAction::DoUpdate(update) if update.selection.is_none() => update,
-            ast::OnConflictAction::DoUpdate(_) => {
-                return Err(SqlError::unsupported("WHERE of ON CONFLICT DO UPDATE"));
-            }
+            ast::OnConflictAction::DoNothing => return Ok((Some(Vec::new()), None)),
+            ast::OnConflictAction::DoUpdate(update) => update,
         };
         let mut columns = scope_columns(table, alias);
         // The row that could not be inserted has its columns behind those of the one that is there, by name of it alone.
@@ -211,15 +226,21 @@ impl Binder<'_> {
                 .into_iter()
                 .map(|column| ScopeColumn { is_merged: true, ..column }),
         );
-        self.scopes.push(Scope { columns, grouping: None });
-        let assignments = self.assignments(&update.assignments, table);
+        self.scopes.push(Scope { columns, ..Scope::default() });
+        let bound = self.assignments(&update.assignments, table).and_then(|assignments| {
+            let filter =
+                update.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
+            if filter.as_ref().is_some_and(|filter| !filter.subqueries().is_empty()) {
+                return Err(SqlError::unsupported("a subquery in WHERE of ON CONFLICT DO UPDATE"));
+            }
+            Ok((Some(assignments), filter))
+        });
         self.scopes.pop();
-        assignments.map(Some)
+        bound
     }
 
     pub(super) fn update(&mut self, update: &ast::Update) -> Result<Update, SqlError> {
         let refused = [
-            (update.from.is_some(), "UPDATE .. FROM"),
             (update.output.is_some(), "OUTPUT"),
             (update.or.is_some(), "UPDATE OR"),
             (!update.order_by.is_empty() || update.limit.is_some(), "ORDER BY or LIMIT of UPDATE"),
@@ -227,7 +248,19 @@ impl Binder<'_> {
         ];
         refuse(&refused)?;
         let (table, alias) = self.single_table(&update.table.relation)?;
-        let scan = self.target(&table, alias, update.selection.as_ref())?;
+        let joined = match &update.from {
+            None => None,
+            Some(ast::UpdateTableFromKind::AfterSet(from)) => Some(&from[..]),
+            Some(ast::UpdateTableFromKind::BeforeSet(_)) => {
+                return Err(SqlError::new(SqlState::SYNTAX_ERROR, "FROM comes after SET"));
+            }
+        };
+        let mut target = match joined {
+            None => Target::Scan(self.target(&table, alias, update.selection.as_ref())?),
+            Some(from) => {
+                Target::Joined(self.joined_target(&table, alias, from, update.selection.as_ref())?)
+            }
+        };
         let assignments = self.assignments(&update.assignments, &table)?;
         // A row gets another key by going and coming again, which would take its children with it.
         let is_key = |column: usize| {
@@ -244,12 +277,13 @@ impl Binder<'_> {
         let checks = self.table_checks(&table)?;
         let returning = self.returning(update.returning.as_deref())?;
         self.scopes.pop();
-        Ok(Update { scan, assignments, checks, returning })
+        let read = assignments.iter().map(|(_, expr)| expr);
+        let (scan, from) = self.target_rows(&mut target, &table, read, returning.as_ref())?;
+        Ok(Update { scan, from, assignments, checks, returning })
     }
 
     pub(super) fn delete(&mut self, delete: &ast::Delete) -> Result<Delete, SqlError> {
         let refused = [
-            (delete.using.is_some(), "DELETE .. USING"),
             (delete.output.is_some(), "OUTPUT"),
             (!delete.order_by.is_empty() || delete.limit.is_some(), "ORDER BY or LIMIT of DELETE"),
             (!delete.tables.is_empty(), "DELETE from several tables"),
@@ -263,10 +297,99 @@ impl Binder<'_> {
             return Err(SqlError::unsupported("a join in DELETE"));
         }
         let (table, alias) = self.single_table(&item.relation)?;
-        let scan = self.target(&table, alias, delete.selection.as_ref())?;
+        let mut target = match &delete.using {
+            None => Target::Scan(self.target(&table, alias, delete.selection.as_ref())?),
+            Some(using) => {
+                Target::Joined(self.joined_target(&table, alias, using, delete.selection.as_ref())?)
+            }
+        };
         let returning = self.returning(delete.returning.as_deref())?;
         self.scopes.pop();
-        Ok(Delete { scan, returning })
+        let (scan, using) = self.target_rows(&mut target, &table, std::iter::empty(), returning.as_ref())?;
+        Ok(Delete { scan, using, returning })
+    }
+
+    /// Binds the FROM of an UPDATE, or the USING of a DELETE. The rows of the table are joined last, so that they are looked up by their
+    /// keys where these follow from the other tables; the scope that is entered has the table's columns first, as `*` shows them.
+    fn joined_target(
+        &mut self,
+        table: &Arc<TableEntry>,
+        alias: Option<&ast::TableAlias>,
+        from: &[ast::TableWithJoins],
+        selection: Option<&ast::Expr>,
+    ) -> Result<Joined, SqlError> {
+        if table.cluster_key().is_none() {
+            return Err(SqlError::unsupported(
+                "UPDATE .. FROM and DELETE .. USING of a table without a primary key",
+            )
+            .hint("Give the table a primary key, or use a subquery in WHERE."));
+        }
+        let others = self.from(from)?;
+        let Some(scope) = self.scopes.last_mut() else {
+            return Err(SqlError::unsupported("this statement"));
+        };
+        let known = alias.map_or_else(|| table.name.clone(), |alias| ident(&alias.name));
+        if scope.columns.iter().any(|column| column.table == known) {
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_ALIAS,
+                format!("table name \"{known}\" specified more than once"),
+            ));
+        }
+        let own = scope_columns(table, &known);
+        let width = scope.columns.len();
+        let turned: Vec<ScopeColumn> = own.iter().cloned().chain(scope.columns.iter().cloned()).collect();
+        scope.columns.extend(own);
+        let filter = selection.map(|filter| self.condition(filter, "WHERE")).transpose()?;
+        let right = From::Table { table: Arc::clone(table), offset: width };
+        let from = From::Join {
+            left: Box::new(others),
+            right: Box::new(right),
+            kind: JoinKind::Inner,
+            on: Vec::new(),
+        };
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.columns = turned;
+            let own = table.columns.len();
+            for (place, column) in scope.columns.iter_mut().enumerate() {
+                column.place = if place < own { place } else { column.place + own };
+                column.merged_with = column.merged_with.map(|(other, both)| (other + own, both));
+            }
+        }
+        Ok(Joined { from: Some(from), filter, width })
+    }
+
+    /// The rows that a statement changes: of a scan, or joined, with the table's columns first. `read` is what it reads of them.
+    fn target_rows<'e>(
+        &mut self,
+        target: &mut Target,
+        table: &Arc<TableEntry>,
+        read: impl Iterator<Item = &'e Expr>,
+        returning: Option<&'e (Vec<Expr>, Vec<OutputColumn>)>,
+    ) -> Result<(Scan, Option<Node>), SqlError> {
+        let joined = match target {
+            Target::Scan(scan) => return Ok((scan.clone(), None)),
+            Target::Joined(joined) => joined,
+        };
+        let own = table.columns.len();
+        let mut used = Vec::new();
+        read.chain(returning.into_iter().flat_map(|(exprs, _)| exprs))
+            .for_each(|expr| expr.columns(&mut used));
+        let width = joined.width;
+        let mut used: Vec<usize> = used.into_iter().filter_map(|at| at.checked_sub(own)).collect();
+        used.extend(width..width + own);
+        let from = joined.from.take().unwrap_or(From::Nothing);
+        let rows = self.plan_from(from, joined.filter.take(), used, &Locks::At(vec![width]))?;
+        let turned = (width..width + own).chain(0..width).map(Expr::Column).collect();
+        let rows = Node::Project(Box::new(rows), turned);
+        let scan = Scan {
+            table: Arc::clone(table),
+            access: Access::Full,
+            filter: None,
+            columns: (0..own).collect(),
+            backward: false,
+            for_update: true,
+        };
+        Ok((scan, Some(rows)))
     }
 
     fn single_table<'t>(
@@ -287,10 +410,25 @@ impl Binder<'_> {
         table: &TableEntry,
     ) -> Result<Vec<(usize, Expr)>, SqlError> {
         let mut bound: Vec<(usize, Expr)> = Vec::new();
+        let mut pairs = Vec::new();
         for assignment in assignments {
-            let ast::AssignmentTarget::ColumnName(name) = &assignment.target else {
-                return Err(SqlError::unsupported("an assignment to several columns at once"));
-            };
+            match (&assignment.target, &assignment.value) {
+                (ast::AssignmentTarget::ColumnName(name), value) => pairs.push((name, value)),
+                (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) => {
+                    if names.len() != values.len() {
+                        return Err(SqlError::new(
+                            SqlState::SYNTAX_ERROR,
+                            "number of columns does not match number of values",
+                        ));
+                    }
+                    pairs.extend(names.iter().zip(values));
+                }
+                (ast::AssignmentTarget::Tuple(_), _) => {
+                    return Err(SqlError::unsupported("an assignment of a query to several columns"));
+                }
+            }
+        }
+        for (name, value) in pairs {
             let column = match &name.0[..] {
                 [part] => part.as_ident().map(ident),
                 _ => None,
@@ -304,11 +442,11 @@ impl Binder<'_> {
                     format!("multiple assignments to same column \"{column}\""),
                 ));
             }
-            let is_default = matches!(&assignment.value, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"));
+            let is_default = matches!(value, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"));
             let value = if is_default {
                 self.default_of(table, at)?
             } else {
-                let typed = self.expr(&assignment.value)?;
+                let typed = self.expr(value)?;
                 self.assign(typed, table, at)?
             };
             bound.push((at, value));
@@ -336,6 +474,8 @@ fn scope_columns(table: &TableEntry, alias: &str) -> Vec<ScopeColumn> {
             origin: (table.oid, at),
         },
         is_merged: false,
+        merged_with: None,
+        place: 0,
         is_hidden: false,
     };
     (1..).zip(&table.columns).map(column).collect()

@@ -31,11 +31,6 @@ pub(super) static CATALOGS: &[Catalog] = &[
             ("partattrs", Int2Vector),
         ],
     ),
-    empty(
-        "pg_description",
-        2609,
-        &[("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", Text)],
-    ),
     empty("pg_shdescription", 2396, &[("objoid", Oid), ("classoid", Oid), ("description", Text)]),
     empty(
         "pg_trigger",
@@ -123,11 +118,6 @@ pub(super) static CATALOGS: &[Catalog] = &[
         "pg_extension",
         3079,
         &[("oid", Oid), ("extname", Name), ("extowner", Oid), ("extnamespace", Oid), ("extversion", Text)],
-    ),
-    empty(
-        "pg_views",
-        12_200,
-        &[("schemaname", Name), ("viewname", Name), ("viewowner", Name), ("definition", Text)],
     ),
     empty("pg_matviews", 12_201, &[("schemaname", Name), ("matviewname", Name), ("matviewowner", Name)]),
     empty(

@@ -24,6 +24,13 @@ pub(super) static CATALOGS: &[Catalog] = &[
     Catalog { schema: "pg_catalog", name: "pg_attrdef", oid: 2604, columns: ATTRDEF, rows: defaults },
     Catalog { schema: "pg_catalog", name: "pg_namespace", oid: 2615, columns: NAMESPACE, rows: namespaces },
     Catalog { schema: "pg_catalog", name: "pg_sequence", oid: 2224, columns: SEQUENCE, rows: sequences },
+    Catalog {
+        schema: "pg_catalog",
+        name: "pg_description",
+        oid: 2609,
+        columns: DESCRIPTION,
+        rows: descriptions,
+    },
     Catalog { schema: "pg_catalog", name: "pg_depend", oid: 2608, columns: DEPEND, rows: depends },
 ];
 
@@ -133,6 +140,9 @@ fn classes(env: &Env) -> Vec<Row> {
             rows.push(class(index.oid, &index.meta.name, PUBLIC, "i", index.meta.columns.len(), false, 0));
         }
     }
+    for (name, view) in &env.schema.views {
+        rows.push(class(view.oid(), name, PUBLIC, "v", view.columns.len(), false, 0));
+    }
     for sequence in env.schema.sequences.values() {
         rows.push(class(sequence.oid(), sequence.name(), PUBLIC, "S", 3, false, 0));
     }
@@ -140,6 +150,23 @@ fn classes(env: &Env) -> Vec<Row> {
         let namespace = namespace_of(catalog.schema).unwrap_or(PG_CATALOG);
         let kind = if namespace == INFORMATION_SCHEMA { "v" } else { "r" };
         rows.push(class(catalog.oid, catalog.name, namespace, kind, catalog.columns.len(), false, 0));
+    }
+    rows
+}
+
+const DESCRIPTION: &[(&str, SqlType)] =
+    &[("objoid", Oid), ("classoid", Oid), ("objsubid", Int4), ("description", SqlType::Text)];
+
+fn descriptions(env: &Env) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for table in env.schema.tables.values() {
+        let columns = table.meta.columns.iter().map(|column| column.comment.as_ref());
+        let all = std::iter::once(table.meta.comment.as_ref()).chain(columns);
+        for (at, comment) in (0_i64..).zip(all) {
+            let Some(comment) = comment else { continue };
+            // The number of `pg_class` says what kind of object it is on.
+            rows.push(vec![int(table.oid), int(1259_u32), Value::Int(at), text(comment)]);
+        }
     }
     rows
 }
@@ -213,6 +240,13 @@ fn attribute(
 
 fn attributes(env: &Env) -> Vec<Row> {
     let mut rows = Vec::new();
+    for view in env.schema.views.values() {
+        for (at, column) in view.columns.iter().enumerate() {
+            let ty = SqlType::from_oid(column.ty).unwrap_or(SqlType::Text);
+            let modifier = Modifier::from_code(ty, column.modifier.into());
+            rows.push(attribute(view.oid(), &column.name, ty, at, modifier, (false, false), ""));
+        }
+    }
     for table in env.schema.tables.values() {
         for (at, column) in table.columns.iter().enumerate() {
             let identity = column.identity.map(String::from).unwrap_or_default();

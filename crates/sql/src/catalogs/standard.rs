@@ -17,6 +17,8 @@ pub(super) static CATALOGS: &[Catalog] = &[
         columns: SCHEMATA,
         rows: schemata,
     },
+    Catalog { schema: "information_schema", name: "views", oid: 13_103, columns: VIEWS, rows: views },
+    Catalog { schema: "pg_catalog", name: "pg_views", oid: 12_103, columns: PG_VIEWS, rows: pg_views },
     Catalog { schema: "pg_catalog", name: "pg_tables", oid: 12_100, columns: PG_TABLES, rows: pg_tables },
     Catalog { schema: "pg_catalog", name: "pg_indexes", oid: 12_101, columns: PG_INDEXES, rows: pg_indexes },
     Catalog {
@@ -45,7 +47,10 @@ fn tables(env: &Env) -> Vec<Row> {
         vec![text(&env.session.database), text(schema), text(name), text(kind), text(writable)]
     };
     let own = env.schema.tables.keys().map(|name| row("public", name, "BASE TABLE", "YES"));
-    own.chain(catalogs().map(|catalog| row(catalog.schema, catalog.name, "VIEW", "NO"))).collect()
+    let views = env.schema.views.keys().map(|name| row("public", name, "VIEW", "NO"));
+    own.chain(views)
+        .chain(catalogs().map(|catalog| row(catalog.schema, catalog.name, "VIEW", "NO")))
+        .collect()
 }
 
 const COLUMNS: &[(&str, SqlType)] = &[
@@ -109,6 +114,26 @@ const SCHEMATA: &[(&str, SqlType)] = &[("catalog_name", Name), ("schema_name", N
 fn schemata(env: &Env) -> Vec<Row> {
     let row = |name: &str| vec![text(&env.session.database), text(name), text(&env.session.user)];
     ["pg_catalog", "public", "information_schema"].map(row).to_vec()
+}
+
+const VIEWS: &[(&str, SqlType)] =
+    &[("table_catalog", Name), ("table_schema", Name), ("table_name", Name), ("view_definition", Text)];
+
+fn views(env: &Env) -> Vec<Row> {
+    let row = |(name, view): (&String, &std::sync::Arc<crate::schema::ViewMeta>)| {
+        vec![text(&env.session.database), text("public"), text(name), text(&view.text)]
+    };
+    env.schema.views.iter().map(row).collect()
+}
+
+const PG_VIEWS: &[(&str, SqlType)] =
+    &[("schemaname", Name), ("viewname", Name), ("viewowner", Name), ("definition", Text)];
+
+fn pg_views(env: &Env) -> Vec<Row> {
+    let row = |(name, view): (&String, &std::sync::Arc<crate::schema::ViewMeta>)| {
+        vec![text("public"), text(name), text(&env.session.user), text(&view.text)]
+    };
+    env.schema.views.iter().map(row).collect()
 }
 
 const PG_TABLES: &[(&str, SqlType)] = &[

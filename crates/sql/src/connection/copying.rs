@@ -6,7 +6,7 @@ use sqlparser::ast;
 
 use super::{Connection, Kind};
 use crate::bind::Binder;
-use crate::copy::{CopyBatch, CopyTarget, Fields, Form, Lines};
+use crate::copy::{CopyBatch, CopyRow, CopyTarget, Fields, Form, HEADER, Lines, TRAILER};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
 use crate::format::Format;
@@ -53,8 +53,9 @@ impl Connection {
             let route = self.any_worker();
             self.begin_at(route).await?;
         }
-        sink.copy_in_begin(Format::Text, target.columns.len());
-        let mut lines = Lines::new(form);
+        sink.copy_in_begin(format_of(form), target.columns.len());
+        let types = target.columns.iter().map(|column| target.table.columns[*column].ty).collect();
+        let mut lines = Lines::new(form, types);
         let (mut rows, mut count) = (Vec::new(), 0);
         while let Some(data) = self.cancel.until(sink.copy_data()).await? {
             lines.push(&data, &mut rows)?;
@@ -76,7 +77,7 @@ impl Connection {
         &mut self,
         target: &Arc<CopyTarget>,
         env: &Env,
-        rows: Vec<Fields>,
+        rows: Vec<CopyRow>,
         before: u64,
     ) -> Result<u64, SqlError> {
         self.cancel.check()?;
@@ -115,10 +116,13 @@ impl Connection {
         let Some(statement) = statements.first() else { return Err(SqlError::unsupported("an empty COPY")) };
         let planned = self.plan(statement, &query, &[], false).await?;
         let ends = self.kind == Kind::None;
-        let answer = self.run(&planned, Arc::from([]), Arc::from([]), ends).await?;
+        let answer = self.run(&planned, Arc::from([]), Arc::from([format_of(form)]), ends).await?;
         let columns = planned.columns.as_ref().map_or(0, |columns| columns.len());
-        sink.copy_out_begin(Format::Text, columns);
+        sink.copy_out_begin(format_of(form), columns);
         let mut out = Vec::new();
+        if form.is_binary {
+            push_data(HEADER, &mut out);
+        }
         if let (true, Some(columns)) = (form.header, &planned.columns) {
             let names: Vec<Option<String>> = columns.iter().map(|column| Some(column.name.clone())).collect();
             push_message(form, &names, &mut out);
@@ -126,13 +130,21 @@ impl Connection {
         let mut rest = &answer.messages[..];
         while !rest.is_empty() {
             let length = super::running::message_length(rest);
-            push_message(form, &fields_of(&rest[7..length]), &mut out);
+            if form.is_binary {
+                // The body of a row has the binary format's form.
+                push_data(&rest[5..length], &mut out);
+            } else {
+                push_message(form, &fields_of(&rest[7..length]), &mut out);
+            }
             rest = &rest[length..];
             if out.len() > 1 << 20 {
                 sink.copy_out(&out);
                 out.clear();
                 sink.ready().await?;
             }
+        }
+        if form.is_binary {
+            push_data(&TRAILER, &mut out);
         }
         if !out.is_empty() {
             sink.copy_out(&out);
@@ -141,6 +153,17 @@ impl Connection {
         sink.complete(&format!("COPY {}", answer.count));
         Ok(())
     }
+}
+
+fn format_of(form: &Form) -> Format {
+    if form.is_binary { Format::Binary } else { Format::Text }
+}
+
+/// Appends a CopyData message.
+fn push_data(body: &[u8], out: &mut Vec<u8>) {
+    out.push(b'd');
+    out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    out.extend_from_slice(body);
 }
 
 /// The fields of the body of a DataRow, behind their number.

@@ -9,7 +9,6 @@ use sqlparser::ast;
 
 use super::planning::{CachedPlan, is_planned};
 use super::running::{give, message_length};
-use super::utility::utility_columns;
 use super::{Connection, Kind, StatementDescription};
 use crate::cast::cast;
 use crate::error::{SqlError, SqlState};
@@ -60,12 +59,6 @@ impl Connection {
     }
 
     async fn prepare(&mut self, name: &str, text: &str, types: &[u32]) -> Result<(), SqlError> {
-        if !name.is_empty() && self.statements.contains_key(name) {
-            return Err(SqlError::new(
-                SqlState::DUPLICATE_PREPARED_STATEMENT,
-                format!("prepared statement \"{name}\" already exists"),
-            ));
-        }
         let mut statements = crate::parse::statements(text)?;
         if statements.len() > 1 {
             return Err(SqlError::new(
@@ -82,7 +75,23 @@ impl Connection {
                 }),
             })
             .collect();
-        let (given, statement) = (given?, statements.pop());
+        self.prepare_statement(name, text, statements.pop(), given?).await
+    }
+
+    /// Keeps a statement under a name.
+    pub(super) async fn prepare_statement(
+        &mut self,
+        name: &str,
+        text: &str,
+        statement: Option<ast::Statement>,
+        given: Vec<Option<SqlType>>,
+    ) -> Result<(), SqlError> {
+        if !name.is_empty() && self.statements.contains_key(name) {
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_PREPARED_STATEMENT,
+                format!("prepared statement \"{name}\" already exists"),
+            ));
+        }
         let (mut plan, mut columns) = (None, None);
         if let Some(statement) = &statement {
             if !ends_transaction(statement) {
@@ -93,7 +102,7 @@ impl Connection {
                 columns = planned.columns.as_ref().map(|columns| columns.to_vec());
                 plan = Some(planned);
             } else {
-                columns = utility_columns(statement);
+                columns = self.columns_of_utility(statement);
             }
         }
         let prepared = Prepared { text: text.to_owned(), statement, plan, given, columns };
@@ -110,6 +119,28 @@ impl Connection {
             };
             SqlError::new(SqlState::INVALID_SQL_STATEMENT_NAME, format!("{shown} does not exist"))
         })
+    }
+
+    /// The plan of a prepared statement, with its columns.
+    pub(super) async fn prepared_plan(
+        &mut self,
+        name: &str,
+    ) -> Result<(CachedPlan, Option<Vec<Column>>), SqlError> {
+        let mut prepared = Arc::clone(self.prepared(name)?);
+        if let (Some(plan), Some(tree)) = (&prepared.plan, &prepared.statement)
+            && plan.version != self.database.schema().version
+        {
+            prepared = self.prepare_again(name, &prepared, tree.clone()).await?;
+        }
+        match &prepared.plan {
+            Some(plan) => Ok((plan.clone(), prepared.columns.clone())),
+            None => Err(SqlError::unsupported("EXECUTE of a statement that reads or changes no rows")),
+        }
+    }
+
+    /// The columns of a prepared statement, if there is one of this name.
+    pub(super) fn prepared_columns(&self, name: &str) -> Option<Vec<Column>> {
+        self.prepared(name).ok()?.columns.clone()
     }
 
     /// Describes a prepared statement.

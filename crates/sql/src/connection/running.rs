@@ -171,6 +171,7 @@ impl Connection {
             Box::pin(self.undo_definitions()).await;
         }
         self.portals.clear();
+        self.end_cursors(commits && done.is_ok());
         self.ended();
         done
     }

@@ -74,6 +74,19 @@ impl Connection {
             ast::Statement::Reset(reset) => self.reset(reset, sink),
             ast::Statement::Discard { object_type } => self.discard(object_type, sink).await,
             ast::Statement::Deallocate { name, .. } => self.deallocate(name, sink),
+            ast::Statement::Prepare { name, data_types, statement } => {
+                self.prepare_named(name, data_types, statement, text, sink).await
+            }
+            ast::Statement::Execute { name, parameters, immediate: false, into, using, .. }
+                if into.is_empty() && using.is_empty() =>
+            {
+                self.execute_named(name.as_ref(), parameters, sink, describes).await
+            }
+            ast::Statement::Declare { stmts, .. } => self.declare(stmts, text, sink).await,
+            ast::Statement::Fetch { name, direction, into, .. } => {
+                self.fetch(name, direction, into.is_some(), sink, describes).await
+            }
+            ast::Statement::Close { cursor } => self.close_cursor(cursor, sink),
             ast::Statement::Explain { statement, analyze: false, .. } => {
                 self.explain(statement, text, sink, describes).await
             }
@@ -96,6 +109,8 @@ impl Connection {
             | ast::Statement::CreateIndex(_)
             | ast::Statement::CreateSequence { .. }
             | ast::Statement::AlterTable(_)
+            | ast::Statement::CreateView(_)
+            | ast::Statement::Comment { .. }
             | ast::Statement::Drop { .. } => self.define(statement, text, sink).await,
             other => Err(SqlError::unsupported(first_words(&other.to_string()))),
         }
@@ -260,6 +275,7 @@ impl Connection {
             ast::DiscardObject::ALL => {
                 self.statements.clear();
                 self.portals.clear();
+                self.cursors.clear();
                 self.plans.clear();
                 self.settings.reset_all();
                 self.settings_changed();
@@ -269,23 +285,6 @@ impl Connection {
             ast::DiscardObject::TEMP => {}
         }
         sink.complete(&format!("DISCARD {what}"));
-        Ok(())
-    }
-
-    fn deallocate(&mut self, name: &ast::Ident, sink: &mut dyn Sink) -> Result<(), SqlError> {
-        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("all") {
-            self.statements.clear();
-            sink.complete("DEALLOCATE ALL");
-            return Ok(());
-        }
-        let name = ident(name);
-        self.statements.remove(&name).ok_or_else(|| {
-            SqlError::new(
-                SqlState::INVALID_SQL_STATEMENT_NAME,
-                format!("prepared statement \"{name}\" does not exist"),
-            )
-        })?;
-        sink.complete("DEALLOCATE");
         Ok(())
     }
 

@@ -136,19 +136,11 @@ pub(super) fn push_field(form: &Form, field: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Lines;
     use super::*;
 
     #[test]
     fn what_is_written_is_read_in_pieces() {
-        let form = Form {
-            is_csv: true,
-            delimiter: b',',
-            null: String::new(),
-            header: false,
-            quote: b'"',
-            escape: b'"',
-        };
+        let form = Form { is_csv: true, delimiter: b',', null: String::new(), ..Form::default() };
         let rows = vec![
             vec![Some("a,b".to_owned()), None, Some(String::new())],
             vec![Some("say \"hi\"\r\nthere".to_owned()), Some("x".to_owned()), Some("\\.".to_owned())],
@@ -156,7 +148,7 @@ mod tests {
         let mut out = Vec::new();
         rows.iter().for_each(|row| form.push_line(row, &mut out));
         for size in 1..out.len() {
-            let (mut lines, mut read) = (Lines::new(&form), Vec::new());
+            let (mut lines, mut read) = (CsvLines::new(form.clone()), Vec::new());
             for piece in out.chunks(size) {
                 lines.push(piece, &mut read).unwrap();
             }

@@ -175,7 +175,6 @@ pub(super) fn push_field(form: &Form, field: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Lines;
     use super::*;
 
     #[test]
@@ -187,7 +186,7 @@ mod tests {
             vec![Some("3".into()), Some("xAB".into()), Some(String::new())],
         ];
         for size in 1..data.len() {
-            let (mut lines, mut rows) = (Lines::new(&Form::default()), Vec::new());
+            let (mut lines, mut rows) = (TextLines::new(Form::default()), Vec::new());
             for piece in data.as_bytes().chunks(size) {
                 lines.push(piece, &mut rows).unwrap();
             }
@@ -201,7 +200,7 @@ mod tests {
         let fields = vec![Some("a\tb\nc\\d\u{e4}".to_owned()), None, Some(String::new())];
         let mut out = Vec::new();
         Form::default().push_line(&fields, &mut out);
-        let (mut lines, mut rows) = (Lines::new(&Form::default()), Vec::new());
+        let (mut lines, mut rows) = (TextLines::new(Form::default()), Vec::new());
         lines.push(&out, &mut rows).unwrap();
         assert_eq!(rows, [fields]);
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atrapos::catalog::{ColumnDef, KeyCodec, Value as Stored};
-use atrapos::{Abort, LoadError, LoadProgress};
+use atrapos::{LoadError, LoadProgress};
 use sqlparser::ast;
 
 use super::draft::Draft;
@@ -40,6 +40,28 @@ impl Change<'_> {
                 } => {
                     self.add_column(&schema, &table, column_def, *if_not_exists)?;
                 }
+                ast::AlterTableOperation::DropConstraint { if_exists, name, .. } => {
+                    self.drop_constraint(&table, &crate::bind::ident(name), *if_exists)?;
+                }
+                ast::AlterTableOperation::AlterColumn { column_name, op } => {
+                    self.alter_column(&table, column_name, op)?;
+                }
+                ast::AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+                    self.rename_column(&table, old_column_name, new_column_name)?;
+                }
+                ast::AlterTableOperation::RenameTable { table_name: ast::RenameTableNameKind::To(new) }
+                    if alter.operations.len() == 1 =>
+                {
+                    self.rename_table(&table, new)?;
+                }
+                ast::AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+                    let missing = |name: &&ast::Ident| table.column(&crate::bind::ident(name)).is_none();
+                    match column_names.iter().find(missing) {
+                        Some(_) if *if_exists && column_names.len() == 1 => {}
+                        Some(name) => return Err(table.no_column(&crate::bind::ident(name))),
+                        None => return Err(SqlError::unsupported("ALTER TABLE DROP COLUMN")),
+                    }
+                }
                 other => {
                     let words: String =
                         other.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ");
@@ -50,7 +72,7 @@ impl Change<'_> {
         Ok(Done { tag: "ALTER TABLE", notices: Vec::new(), undo: None })
     }
 
-    fn draft(&self, table: &TableEntry) -> Draft {
+    pub(super) fn draft(&self, table: &TableEntry) -> Draft {
         Draft {
             name: table.name.clone(),
             columns: table.meta.columns.clone(),
@@ -81,6 +103,11 @@ impl Change<'_> {
                     None => Ok(()),
                 }
             }
+            ast::TableConstraint::Check(_) => {
+                self.add_constraint_to(&mut draft, schema, constraint)?;
+                self.check_expressions(&draft)?;
+                self.add_check_to(table, &TableMeta { checks: draft.checks, ..table.meta.clone() })
+            }
             other => {
                 let words: String =
                     other.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ");
@@ -105,7 +132,10 @@ impl Change<'_> {
                 *name = format!("{name}~{engine}");
             }
         }
-        let (mut new, meta) = self.definition(&draft, engine.clone())?;
+        // The new table has the names that the columns have now.
+        draft.columns.iter_mut().for_each(|column| column.engine = None);
+        let (mut new, mut meta) = self.definition(&draft, engine.clone())?;
+        meta.comment.clone_from(&table.meta.comment);
         self.db.close(table)?;
         let done = (|| {
             let rows = self.rows_of(table, &meta)?;
@@ -127,14 +157,7 @@ impl Change<'_> {
 
     /// All rows of a table that nobody uses, by their keys.
     fn rows_of(&self, table: &TableEntry, meta: &TableMeta) -> Result<Rows, SqlError> {
-        let handle = table.handle.clone();
-        let route = handle.at(&[]).map_err(|abort| SqlError::of_abort(&abort))?;
-        let rows = self.db.database().run(route, async move |tx| {
-            let all = handle.prefix(&[])?;
-            let rows = tx.scan(&handle, all, usize::MAX).await?;
-            rows.iter().map(|row| row.values(&handle)).collect::<Result<Vec<_>, Abort>>()
-        });
-        let rows = rows.map_err(|abort| SqlError::of_abort(&abort))?;
+        let rows = self.stored_rows(table)?;
         let Some(key) = meta.indexes.iter().find(|index| index.primary) else { return Ok(Rows::new()) };
         let mut sorted = Rows::new();
         let fields: Vec<ColumnDef> = table.handle.columns().to_vec();
@@ -211,6 +234,14 @@ impl Change<'_> {
             return Err(SqlError::new(
                 SqlState::DUPLICATE_COLUMN,
                 format!("column \"{name}\" of relation \"{}\" already exists", table.name),
+            ));
+        }
+        let shows_all = |view: &Arc<crate::schema::ViewMeta>| {
+            view.text.contains('*') && view.reads.iter().any(|read| *read == table.name)
+        };
+        if schema.views.values().any(shows_all) {
+            return Err(SqlError::unsupported(
+                "ALTER TABLE ADD COLUMN of a table of which a view shows all columns",
             ));
         }
         let mut draft = self.draft(table);

@@ -94,6 +94,8 @@ impl Change<'_> {
             default: None,
             identity: None,
             sequence: None,
+            engine: None,
+            comment: None,
         });
         if column.data_type.to_string().to_lowercase().contains("serial") {
             draft.add_sequence(schema, place, &[])?;
@@ -281,6 +283,7 @@ impl Change<'_> {
             indexes: draft.indexes.clone(),
             checks: draft.checks.clone(),
             foreign_keys: draft.foreign_keys.clone(),
+            comment: None,
         };
         Ok((NewTable { table, indexes, foreign_keys }, meta))
     }
@@ -354,10 +357,7 @@ impl Change<'_> {
         for column in &create.columns {
             let name = plain_column(column)?;
             let place = table.column(&name).ok_or_else(|| table.no_column(&name))?;
-            if table.columns[place].ty == SqlType::Numeric && table.columns[place].modifier == Modifier::None
-            {
-                return Err(SqlError::unsupported("an index over a numeric without a precision"));
-            }
+            crate::schema::refuse_key(table.columns[place].ty, table.columns[place].modifier)?;
             columns.push((place, matches!(column.column.options.sort, Some(ast::OrderBySort::Desc))));
         }
         let names: Vec<&str> = columns.iter().map(|(place, _)| &*table.columns[*place].name).collect();

@@ -6,7 +6,7 @@ use crate::bind::{ident, object_name};
 use crate::error::{SqlError, SqlState};
 use crate::schema::{CheckMeta, ColumnMeta, ForeignMeta, IndexMeta, Schema};
 use crate::sequence::SequenceMeta;
-use crate::types::SqlType;
+use crate::types::{Modifier, SqlType};
 
 /// The definition of a table, as it is put together from the clauses of a statement.
 pub(super) struct Draft {
@@ -66,10 +66,7 @@ impl Draft {
         for place in &places {
             let column = &self.columns[*place];
             let ty = SqlType::from_oid(column.ty).unwrap_or(SqlType::Text);
-            if ty == SqlType::Numeric && column.modifier == -1 {
-                return Err(SqlError::unsupported("a key of a numeric without a precision")
-                    .hint("Give the column a precision and a scale, as in numeric(20, 4)."));
-            }
+            crate::schema::refuse_key(ty, Modifier::from_code(ty, column.modifier.into()))?;
         }
         let base = if primary {
             format!("{}_pkey", self.name)

@@ -8,7 +8,8 @@ use crate::aggregate::{AggregateCall, State};
 use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, Row, Subquery};
-use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey};
+use crate::interval::Interval;
+use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, compare_keys};
 use crate::value::Value;
 
 /// The right side of a join that is evaluated for each row of the left one.
@@ -42,9 +43,9 @@ impl Exec<'_, '_> {
                     let rows = self.rows(input, limit).await?;
                     self.project(rows, exprs).await
                 }
-                Node::Join { left, right, kind, right_width, keys, on } => {
+                Node::Join { left, right, kind, left_width, right_width, keys, on } => {
                     let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
-                    self.join(left, &right, *kind, *right_width, keys, on.as_ref())
+                    self.join(left, &right, *kind, (*left_width, *right_width), keys, on.as_ref())
                 }
                 Node::Lookup { left, right, kind, on } => {
                     let width = right.table.columns.len();
@@ -54,15 +55,15 @@ impl Exec<'_, '_> {
                     self.nested(left, Inner::Node(right), *kind, *right_width, on.as_ref()).await
                 }
                 Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
+                Node::Window { input, calls } => self.windows(input, calls).await,
+                Node::ProjectSet { input, functions } => self.project_set(input, functions).await,
                 Node::Sort(input, keys) => {
                     let rows = self.rows(input, None).await?;
                     self.sort(rows, keys)
                 }
-                Node::Distinct(input) => {
-                    let mut seen = HashSet::new();
-                    let mut rows = self.rows(input, None).await?;
-                    rows.retain(|row| seen.insert(row.clone()));
-                    Ok(rows)
+                Node::Distinct(input, on) => {
+                    let rows = self.rows(input, None).await?;
+                    self.distinct(rows, on)
                 }
                 Node::Limit { input, limit, offset } => {
                     self.limit(input, limit.as_ref(), offset.as_ref()).await
@@ -74,15 +75,65 @@ impl Exec<'_, '_> {
                     }
                     Ok(rows)
                 }
-                Node::Combine { left, right, keep } => {
-                    let mut rows = self.rows(left, None).await?;
-                    let others: HashSet<Row> = self.rows(right, None).await?.into_iter().collect();
-                    let mut seen = HashSet::new();
-                    rows.retain(|row| others.contains(row) == *keep && seen.insert(row.clone()));
-                    Ok(rows)
+                Node::Combine { left, right, keep, all } => {
+                    let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
+                    Ok(combine(left, right, *keep, *all))
+                }
+                Node::Recursive { base, step, slot, inner, distinct } => {
+                    self.recursive(base, step, *slot, inner.clone(), *distinct).await
+                }
+                Node::Working(slot) => {
+                    let rows = self.env.subqueries.get(*slot).and_then(Option::as_ref);
+                    Ok(rows.map_or_else(Vec::new, |rows| rows.to_vec()))
                 }
             }
         })
+    }
+
+    fn distinct(&mut self, rows: Vec<Row>, on: &[Expr]) -> Result<Vec<Row>, Fail> {
+        let (mut seen, mut kept) = (HashSet::new(), Vec::new());
+        for row in rows {
+            self.tick()?;
+            let is_new = if on.is_empty() {
+                seen.insert(row.clone())
+            } else {
+                let key: Result<Row, SqlError> = on.iter().map(|expr| expr.eval(&self.env, &row)).collect();
+                seen.insert(key?)
+            };
+            if is_new {
+                kept.push(row);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The rows of a recursive query: turn by turn, each on the rows that the one before has added.
+    async fn recursive(
+        &mut self,
+        base: &Node,
+        step: &Node,
+        slot: usize,
+        inner: std::ops::Range<usize>,
+        distinct: bool,
+    ) -> Result<Vec<Row>, Fail> {
+        let (mut all, mut seen) = (Vec::new(), HashSet::new());
+        let mut added = self.rows(base, None).await?;
+        loop {
+            if distinct {
+                added.retain(|row| seen.insert(row.clone()));
+            }
+            if added.is_empty() {
+                return Ok(all);
+            }
+            self.cancel.check()?;
+            all.extend(added.iter().cloned());
+            if all.len() > MAX_ROWS {
+                return Err(too_many_rows().into());
+            }
+            self.env.subqueries[slot] = Some(Arc::new(added));
+            self.env.subqueries[inner.clone()].fill(None);
+            added = self.rows(step, None).await?;
+        }
     }
 
     async fn resolve_in(&mut self, exprs: &[Expr], row: &[Value]) -> Result<(), Fail> {
@@ -122,13 +173,30 @@ impl Exec<'_, '_> {
     ) -> Result<Vec<Row>, Fail> {
         self.resolve_in(arguments, &[]).await?;
         let values = self.eval_all(arguments, &[]).await?;
-        if function == RowsFunction::Unnest {
-            return Ok(match values.into_iter().next() {
-                Some(Value::Array(elements)) => {
-                    elements.iter().map(|element| vec![element.clone()]).collect()
-                }
-                _ => Vec::new(),
-            });
+        let values = self.rows_of(function, values, limit)?;
+        Ok(values.into_iter().map(|value| vec![value]).collect())
+    }
+
+    /// The values that a function returns as rows; `limit` says how many are enough.
+    pub(super) fn rows_of(
+        &mut self,
+        function: RowsFunction,
+        values: Row,
+        limit: Option<usize>,
+    ) -> Result<Vec<Value>, Fail> {
+        match (function, &values[..]) {
+            (RowsFunction::Unnest, [Value::Array(elements), ..]) => return Ok(elements.to_vec()),
+            (RowsFunction::GenerateSubscripts, [Value::Array(elements), Value::Int(1)]) => {
+                return Ok((1..=elements.len()).map(|at| Value::Int(at as i64)).collect());
+            }
+            (
+                RowsFunction::GenerateSeries,
+                [Value::Timestamp(from), Value::Timestamp(to), Value::Interval(step)],
+            ) => {
+                return self.moments(*from, *to, *step);
+            }
+            (RowsFunction::GenerateSeries, _) => {}
+            _ => return Ok(Vec::new()),
         }
         let numbers: Option<Vec<i64>> = values.iter().map(Value::as_int).collect();
         let Some(numbers) = numbers else { return Ok(Vec::new()) };
@@ -151,8 +219,27 @@ impl Exec<'_, '_> {
             if rows.len() >= MAX_ROWS {
                 return Err(too_many_rows().into());
             }
-            rows.push(vec![Value::Int(number)]);
+            rows.push(Value::Int(number));
             next = number.checked_add(step);
+        }
+        Ok(rows)
+    }
+
+    fn moments(&mut self, from: i64, to: i64, step: Interval) -> Result<Vec<Value>, Fail> {
+        let zero = Interval::default();
+        if step == zero {
+            return Err(
+                SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "step size cannot equal zero").into()
+            );
+        }
+        let (mut rows, mut moment) = (Vec::new(), from);
+        while if step > zero { moment <= to } else { moment >= to } {
+            self.tick()?;
+            if rows.len() >= MAX_ROWS {
+                return Err(too_many_rows().into());
+            }
+            rows.push(Value::Timestamp(moment));
+            moment = step.after(moment)?;
         }
         Ok(rows)
     }
@@ -162,10 +249,11 @@ impl Exec<'_, '_> {
         left: Vec<Row>,
         right: &[Row],
         kind: JoinKind,
-        right_width: usize,
+        (left_width, right_width): (usize, usize),
         keys: &[(Expr, Expr)],
         on: Option<&Expr>,
     ) -> Result<Vec<Row>, Fail> {
+        let mut is_joined = vec![false; if kind.keeps_right() { right.len() } else { 0 }];
         let mut table: HashMap<Vec<Value>, Vec<usize>> = HashMap::new();
         for (at, row) in right.iter().enumerate().filter(|_| !keys.is_empty()) {
             self.tick()?;
@@ -193,9 +281,12 @@ impl Exec<'_, '_> {
                 both.extend(right[*at].iter().cloned());
                 if on.map_or(Ok(true), |on| on.holds(&self.env, &both))? {
                     joined.push(both);
+                    if let Some(is_joined) = is_joined.get_mut(*at) {
+                        *is_joined = true;
+                    }
                 }
             }
-            if kind == JoinKind::Left && joined.len() == before {
+            if kind.keeps_left() && joined.len() == before {
                 let mut alone = row;
                 alone.extend(std::iter::repeat_n(Value::Null, right_width));
                 joined.push(alone);
@@ -203,6 +294,11 @@ impl Exec<'_, '_> {
             if joined.len() > MAX_ROWS {
                 return Err(too_many_rows().into());
             }
+        }
+        for (other, _) in right.iter().zip(is_joined).filter(|(_, is_joined)| !is_joined) {
+            let mut alone = vec![Value::Null; left_width];
+            alone.extend(other.iter().cloned());
+            joined.push(alone);
         }
         Ok(joined)
     }
@@ -248,7 +344,7 @@ impl Exec<'_, '_> {
                 joined.push(both);
             }
         }
-        if kind == JoinKind::Left && joined.len() == before {
+        if kind.keeps_left() && joined.len() == before {
             let mut alone = row;
             alone.extend(std::iter::repeat_n(Value::Null, right_width));
             joined.push(alone);
@@ -308,20 +404,7 @@ impl Exec<'_, '_> {
             let key: Result<Row, SqlError> = keys.iter().map(|key| key.expr.eval(&self.env, &row)).collect();
             keyed.push((key?, row));
         }
-        keyed.sort_by(|(one, _), (other, _)| {
-            let orders = keys.iter().zip(one.iter().zip(other)).map(|(key, (one, other))| {
-                match (one.is_null(), other.is_null()) {
-                    (true, true) => std::cmp::Ordering::Equal,
-                    (true, false) if key.nulls_first => std::cmp::Ordering::Less,
-                    (true, false) => std::cmp::Ordering::Greater,
-                    (false, true) if key.nulls_first => std::cmp::Ordering::Greater,
-                    (false, true) => std::cmp::Ordering::Less,
-                    (false, false) if key.descending => other.total_cmp(one),
-                    (false, false) => one.total_cmp(other),
-                }
-            });
-            orders.into_iter().find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
-        });
+        keyed.sort_by(|(one, _), (other, _)| compare_keys(keys, one, other));
         Ok(keyed.into_iter().map(|(_, row)| row).collect())
     }
 
@@ -350,4 +433,25 @@ impl Exec<'_, '_> {
         let rows = self.rows(input, enough).await?;
         Ok(rows.into_iter().skip(skipped).take(most.unwrap_or(usize::MAX)).collect())
     }
+}
+
+/// The rows of one list that are, or are not, in another.
+fn combine(mut left: Vec<Row>, right: Vec<Row>, keep: bool, all: bool) -> Vec<Row> {
+    if !all {
+        let (others, mut seen) = (right.into_iter().collect::<HashSet<Row>>(), HashSet::new());
+        left.retain(|row| others.contains(row) == keep && seen.insert(row.clone()));
+        return left;
+    }
+    let mut others: HashMap<Row, usize> = HashMap::new();
+    for row in right {
+        *others.entry(row).or_default() += 1;
+    }
+    left.retain(|row| match others.get_mut(row).filter(|count| **count > 0) {
+        Some(count) => {
+            *count -= 1;
+            keep
+        }
+        None => !keep,
+    });
+    left
 }

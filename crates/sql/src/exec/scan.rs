@@ -216,7 +216,7 @@ impl Exec<'_, '_> {
         scan: &Scan,
         calls: &[AggregateCall],
     ) -> Result<Option<Row>, Fail> {
-        let own = calls.iter().flat_map(|call| call.arguments.iter().chain(&call.filter)).chain(&scan.filter);
+        let own = calls.iter().flat_map(AggregateCall::exprs).chain(&scan.filter);
         if scan.for_update || own.into_iter().any(|expr| !expr.subqueries().is_empty()) {
             return Ok(None);
         }

@@ -1,15 +1,16 @@
 //! Changes of rows.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use atrapos::catalog::Value as Stored;
 use atrapos::{Abort, AbortReason, DynRow, Revision};
 
-use super::scan::{decode, key_of};
+use super::scan::{Found, decode, key_of};
 use super::{Exec, Fail, check_row};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row};
-use crate::plan::{Access, Delete, Insert, OutputColumn, Plan, Update, Work};
+use crate::plan::{Access, Delete, Insert, Node, OutputColumn, Plan, Scan, Update, Work};
 use crate::schema::{TableEntry, to_stored};
 use crate::value::Value;
 
@@ -70,6 +71,11 @@ impl Exec<'_, '_> {
             let mut both = decode(&insert.table, &all, stored)?;
             both.extend(row);
             let Some(assignments) = &insert.on_conflict else { return Ok((Revision::Keep, Ok(None))) };
+            match insert.conflict_filter.as_ref().map_or(Ok(true), |filter| filter.holds(&env, &both)) {
+                Ok(true) => {}
+                Ok(false) => return Ok((Revision::Keep, Ok(None))),
+                Err(error) => return Ok((Revision::Keep, Err(error))),
+            }
             Ok(revised(&insert.table, assignments, &insert.checks, &env, both))
         };
         let revised = self.tx()?.revise_row(&table.handle, &key, decide).await?;
@@ -104,6 +110,7 @@ impl Exec<'_, '_> {
             .any(|expr| !expr.subqueries().is_empty());
         if let Access::Key(values) = &update.scan.access
             && !has_subqueries
+            && update.from.is_none()
             && !update.assignments.iter().any(|(column, _)| is_key(*column))
         {
             let Some(key) = key_of(table, values, &self.env)? else {
@@ -111,7 +118,7 @@ impl Exec<'_, '_> {
             };
             return self.update_by_key(update, key).await;
         }
-        let found = self.find(&update.scan, None, true).await?;
+        let found = self.found(&update.scan, update.from.as_ref()).await?;
         let (mut count, mut returned) = (0, Vec::new());
         let subqueries: Vec<_> = update.assignments.iter().flat_map(|(_, expr)| expr.subqueries()).collect();
         let moves = update.assignments.iter().any(|(column, _)| is_key(*column));
@@ -146,6 +153,25 @@ impl Exec<'_, '_> {
         Ok((count, update.returning.as_ref().map(|_| returned)))
     }
 
+    /// The rows that a statement changes, each once: of its scan, or the first columns of rows that are joined.
+    async fn found(&mut self, scan: &Scan, joined: Option<&Node>) -> Result<Vec<Found>, Fail> {
+        let Some(joined) = joined else { return self.find(scan, None, true).await };
+        let Some(key) = scan.table.cluster_key() else { return Ok(Vec::new()) };
+        let key: Vec<Expr> = key.columns.iter().map(|(column, _)| Expr::Column(*column)).collect();
+        let (mut seen, mut found) = (HashSet::new(), Vec::new());
+        for row in self.rows(joined, None).await? {
+            self.tick()?;
+            let values: Row = self.eval_all(&key, &row).await?;
+            let consts: Vec<Expr> = values.iter().cloned().map(Expr::Const).collect();
+            if seen.insert(values)
+                && let Some(key) = key_of(&scan.table, &consts, &self.env)?
+            {
+                found.push(Found { key, row });
+            }
+        }
+        Ok(found)
+    }
+
     /// Updates one row by its key: one action on its owner.
     async fn update_by_key(&mut self, update: &Update, key: Vec<Stored>) -> Returned {
         let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
@@ -163,7 +189,7 @@ impl Exec<'_, '_> {
 
     pub(super) async fn delete(&mut self, delete: &Delete) -> Returned {
         let table = &delete.scan.table;
-        let found = self.find(&delete.scan, None, true).await?;
+        let found = self.found(&delete.scan, delete.using.as_ref()).await?;
         let (count, mut returned) = (found.len(), Vec::new());
         for row in found {
             self.tick()?;
@@ -196,9 +222,8 @@ impl Exec<'_, '_> {
 
 /// The columns of a row by name, as the engine keeps them.
 pub(crate) fn named<'t>(table: &'t TableEntry, row: &[Value]) -> Vec<(&'t str, Stored)> {
-    let column =
-        |(column, value): (&'t crate::schema::ColumnEntry, &Value)| (&*column.name, to_stored(value, column));
-    table.columns.iter().zip(row).map(column).collect()
+    let fields = table.handle.columns().iter().zip(&table.columns);
+    fields.zip(row).map(|((field, column), value)| (&*field.name, to_stored(value, column))).collect()
 }
 
 fn stored_assignments(

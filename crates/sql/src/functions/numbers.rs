@@ -1,6 +1,7 @@
 //! Functions of numbers, dates and times.
 
-use super::{Function, float, int, invalid_parameter, strict, text, volatile};
+use super::intervals::unknown_unit;
+use super::{Function, float, int, strict, text, volatile};
 use crate::datetime::{DAY, date_of_days, days_of_date};
 use crate::error::{SqlError, SqlState};
 use crate::format::out_of_range;
@@ -17,6 +18,43 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("round", &[Num, Int4], Num, |_, a| round(number(a, 0), int(a, 1))),
     strict("round", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).round_ties_even()))),
     strict("trunc", &[Num], Num, |_, a| truncate(number(a, 0))),
+    strict("trunc", &[Num, Int4], Num, |_, a| {
+        let scale = u8::try_from(int(a, 1).clamp(0, 38)).unwrap_or(38);
+        let factor = Numeric { unscaled: 1, scale };
+        let rest = number(a, 0).checked_rem(factor)?;
+        number(a, 0).checked_sub(rest)?.rescale(scale).map(Value::Numeric)
+    }),
+    strict("div", &[Num, Num], Num, |_, a| {
+        let rest = number(a, 0).checked_rem(number(a, 1))?;
+        number(a, 0).checked_sub(rest)?.checked_div(number(a, 1))?.rescale(0).map(Value::Numeric)
+    }),
+    strict("gcd", &[Int4, Int4], Int4, |_, a| gcd(int(a, 0), int(a, 1), Int4).map(Value::Int)),
+    strict("gcd", &[Int8, Int8], Int8, |_, a| gcd(int(a, 0), int(a, 1), Int8).map(Value::Int)),
+    strict("lcm", &[Int4, Int4], Int4, |_, a| lcm(int(a, 0), int(a, 1), Int4)),
+    strict("lcm", &[Int8, Int8], Int8, |_, a| lcm(int(a, 0), int(a, 1), Int8)),
+    strict("log", &[Float8], Float8, |_, a| logarithm(float(a, 0), f64::log10)),
+    strict("log10", &[Float8], Float8, |_, a| logarithm(float(a, 0), f64::log10)),
+    strict("cbrt", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).cbrt()))),
+    strict("degrees", &[Float8], Float8, |_, a| finite(float(a, 0).to_degrees())),
+    strict("radians", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).to_radians()))),
+    strict("sin", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).sin()))),
+    strict("cos", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).cos()))),
+    strict("tan", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).tan()))),
+    strict("asin", &[Float8], Float8, |_, a| in_domain(float(a, 0).asin())),
+    strict("acos", &[Float8], Float8, |_, a| in_domain(float(a, 0).acos())),
+    strict("atan", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).atan()))),
+    strict("atan2", &[Float8, Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).atan2(float(a, 1))))),
+    strict("factorial", &[Int8], Num, |_, a| {
+        let last = i128::from(int(a, 0));
+        if last < 0 {
+            return Err(SqlError::new(
+                SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
+                "factorial of a negative number is undefined",
+            ));
+        }
+        let product = (1..=last.min(40)).try_fold(1_i128, i128::checked_mul);
+        product.map(|product| Value::Numeric(Numeric::of_integer(product))).ok_or_else(|| out_of_range(Num))
+    }),
     strict("trunc", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).trunc()))),
     strict("floor", &[Num], Num, |_, a| floor(number(a, 0))),
     strict("floor", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).floor()))),
@@ -43,15 +81,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         Ok(Value::Float(float(a, 0).sqrt()))
     }),
     strict("exp", &[Float8], Float8, |_, a| finite(float(a, 0).exp())),
-    strict("ln", &[Float8], Float8, |_, a| {
-        if float(a, 0) <= 0.0 {
-            return Err(SqlError::new(
-                SqlState("2201E"),
-                "cannot take logarithm of a number that is not positive",
-            ));
-        }
-        Ok(Value::Float(float(a, 0).ln()))
-    }),
+    strict("ln", &[Float8], Float8, |_, a| logarithm(float(a, 0), f64::ln)),
     strict("pi", &[], Float8, |_, _| Ok(Value::Float(std::f64::consts::PI))),
     volatile("random", &[], Float8, |_, _| Ok(Value::Float(random()))),
     strict("date_trunc", &[Text, Timestamp], Timestamp, |_, a| date_trunc(text(a, 0), moment(a, 1))),
@@ -100,6 +130,37 @@ fn modulo(one: i64, other: i64) -> Result<Value, SqlError> {
         return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"));
     }
     Ok(Value::Int(one.wrapping_rem(other)))
+}
+
+fn logarithm(number: f64, of: fn(f64) -> f64) -> Result<Value, SqlError> {
+    if number > 0.0 {
+        return Ok(Value::Float(of(number)));
+    }
+    Err(SqlError::new(SqlState("2201E"), "cannot take logarithm of a number that is not positive"))
+}
+
+fn in_domain(number: f64) -> Result<Value, SqlError> {
+    if number.is_nan() {
+        return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "input is out of range"));
+    }
+    Ok(Value::Float(number))
+}
+
+fn gcd(one: i64, other: i64, ty: SqlType) -> Result<i64, SqlError> {
+    let (mut one, mut other) = (one.unsigned_abs(), other.unsigned_abs());
+    while other != 0 {
+        (one, other) = (other, one % other);
+    }
+    let number = i64::try_from(one).map_err(|_| out_of_range(ty))?;
+    crate::format::fit_integer(number, ty)
+}
+
+fn lcm(one: i64, other: i64, ty: SqlType) -> Result<Value, SqlError> {
+    if one == 0 || other == 0 {
+        return Ok(Value::Int(0));
+    }
+    let multiple = (one / gcd(one, other, Int8)?).checked_mul(other).and_then(i64::checked_abs);
+    crate::format::fit_integer(multiple.ok_or_else(|| out_of_range(ty))?, ty).map(Value::Int)
 }
 
 fn finite(number: f64) -> Result<Value, SqlError> {
@@ -163,7 +224,11 @@ fn date_trunc(unit: &str, moment: i64) -> Result<Value, SqlError> {
         "month" => on(year, month),
         "quarter" => on(year, (month - 1) / 3 * 3 + 1),
         "year" => on(year, 1),
-        _ => Err(invalid_parameter(format!("unit \"{unit}\" not recognized for type timestamp"))),
+        "decade" => on(year.div_euclid(10) * 10, 1),
+        // The first century began with the year 1.
+        "century" => on((year - 1).div_euclid(100) * 100 + 1, 1),
+        "millennium" => on((year - 1).div_euclid(1000) * 1000 + 1, 1),
+        _ => Err(unknown_unit(unit, Timestamp)),
     }
 }
 
@@ -186,8 +251,22 @@ fn extract(field: &str, moment: i64) -> Result<Value, SqlError> {
         "dow" => whole((days + 4).rem_euclid(7)),
         "isodow" => whole((days + 3).rem_euclid(7) + 1),
         "doy" => whole(days - days_of_date(year, 1, 1) + 1),
-        _ => Err(invalid_parameter(format!("unit \"{field}\" not recognized for type timestamp"))),
+        "week" => whole(iso_week(days).1),
+        "isoyear" => whole(iso_week(days).0),
+        "decade" => whole(year.div_euclid(10)),
+        "century" => whole((year - 1).div_euclid(100) + 1),
+        "millennium" => whole((year - 1).div_euclid(1000) + 1),
+        // The sessions' zone is UTC.
+        "timezone" | "timezone_hour" | "timezone_minute" => whole(0),
+        _ => Err(unknown_unit(field, Timestamp)),
     }
+}
+
+/// The year and the number of a day's week: weeks begin on Mondays, and belong to the year that has their Thursday.
+pub(super) fn iso_week(days: i64) -> (i64, i64) {
+    let thursday = (days + 3).div_euclid(7) * 7;
+    let (year, _, _) = date_of_days(thursday);
+    (year, (thursday - days_of_date(year, 1, 1)) / 7 + 1)
 }
 
 fn part(field: &str, moment: i64) -> Result<Value, SqlError> {

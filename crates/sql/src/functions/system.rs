@@ -75,7 +75,8 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("pg_get_indexdef", &[Oid, Int4, Bool], Text, |env, a| index_definition(env, int(a, 0), int(a, 1))),
     lenient("pg_get_triggerdef", &[Oid, Bool], Text, |_, _| Ok(Value::Null)),
     lenient("pg_get_ruledef", &[Oid, Bool], Text, |_, _| Ok(Value::Null)),
-    lenient("pg_get_viewdef", &[Oid, Bool], Text, |_, _| Ok(Value::Null)),
+    strict("pg_get_viewdef", &[Oid], Text, |env, a| Ok(view_definition(env, int(a, 0)))),
+    strict("pg_get_viewdef", &[Oid, Bool], Text, |env, a| Ok(view_definition(env, int(a, 0)))),
     // No table is a partition.
     lenient("pg_partition_ancestors", &[Regclass], Regclass, |_, _| Ok(Value::Null)),
     strict("pg_get_function_result", &[Oid], Text, |_, a| {
@@ -89,15 +90,11 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     lenient("pg_get_statisticsobjdef_columns", &[Oid], Text, |_, _| Ok(Value::Null)),
     lenient("pg_get_partkeydef", &[Oid], Text, |_, _| Ok(Value::Null)),
-    lenient("obj_description", &[Oid], Text, |_, _| Ok(Value::Null)),
-    lenient("obj_description", &[Oid, Name], Text, |_, _| Ok(Value::Null)),
+    strict("obj_description", &[Oid], Text, |env, a| Ok(comment_of(env, int(a, 0), 0))),
+    strict("obj_description", &[Oid, Name], Text, |env, a| Ok(comment_of(env, int(a, 0), 0))),
     lenient("shobj_description", &[Oid, Name], Text, |_, _| Ok(Value::Null)),
-    lenient("col_description", &[Oid, Int4], Text, |_, _| Ok(Value::Null)),
-    lenient("pg_size_pretty", &[Int8], Text, |_, a| {
-        Ok(a.first()
-            .and_then(Value::as_int)
-            .map_or(Value::Null, |bytes| Value::from(format!("{bytes} bytes"))))
-    }),
+    strict("col_description", &[Oid, Int4], Text, |env, a| Ok(comment_of(env, int(a, 0), int(a, 1)))),
+    strict("pg_size_pretty", &[Int8], Text, |_, a| Ok(Value::from(pretty_size(int(a, 0))))),
     strict("to_regclass", &[Text], Regclass, |env, a| {
         let oid = env.schema.oid_of(&crate::cast::unquoted(text(a, 0)));
         Ok(oid.map_or(Value::Null, |oid| Value::Int(oid.into())))
@@ -153,31 +150,43 @@ pub(super) static FUNCTIONS: &[Function] = &[
     variadic("pg_typeof", &[ANY], Regtype, |_, a| {
         Ok(Value::Int(a.first().map_or(SqlType::Unknown, Value::natural_type).oid().into()))
     }),
-    strict("array_length", &[ANY, Int4], Int4, |_, a| match a.first() {
-        Some(Value::Array(elements)) if int(a, 1) == 1 && !elements.is_empty() => {
-            Ok(Value::Int(elements.len() as i64))
-        }
-        _ => Ok(Value::Null),
-    }),
-    strict("array_upper", &[ANY, Int4], Int4, |_, a| match a.first() {
-        Some(Value::Array(elements)) if int(a, 1) == 1 && !elements.is_empty() => {
-            Ok(Value::Int(elements.len() as i64))
-        }
-        _ => Ok(Value::Null),
-    }),
-    strict("array_position", &[ANY, ANY], Int4, |_, a| match (a.first(), a.get(1)) {
-        (Some(Value::Array(elements)), Some(wanted)) => {
-            let at = elements.iter().position(|element| element == wanted);
-            Ok(at.map_or(Value::Null, |at| Value::Int(at as i64 + 1)))
-        }
-        _ => Ok(Value::Null),
-    }),
-    strict("cardinality", &[ANY], Int4, |_, a| match a.first() {
-        Some(Value::Array(elements)) => Ok(Value::Int(elements.len() as i64)),
-        _ => Ok(Value::Null),
-    }),
     strict("pg_column_size", &[ANY], Int2, |_, _| Err(SqlError::unsupported("the function pg_column_size"))),
 ];
+
+fn view_definition(env: &Env, oid: i64) -> Value {
+    let view = env.schema.views.values().find(|view| i64::from(view.oid()) == oid);
+    view.map_or(Value::Null, |view| Value::from(format!(" {};", view.text)))
+}
+
+/// A number of bytes in the largest unit in which it has two digits or more.
+fn pretty_size(bytes: i64) -> String {
+    let (mut size, mut unit) = (i128::from(bytes), "bytes");
+    if size.abs() < 10 * 1024 {
+        return format!("{size} {unit}");
+    }
+    // One more bit than the unit has, for rounding.
+    size /= 512;
+    for next in ["kB", "MB", "GB", "TB", "PB"] {
+        unit = next;
+        if size.abs() < 20 * 1024 - 1 {
+            break;
+        }
+        if next != "PB" {
+            size /= 1024;
+        }
+    }
+    format!("{} {unit}", (size + size.signum()) / 2)
+}
+
+/// The comment on a table, or on its column of a number from 1.
+fn comment_of(env: &Env, oid: i64, column: i64) -> Value {
+    let table = env.schema.tables.values().find(|table| i64::from(table.oid) == oid);
+    let comment = table.and_then(|table| match usize::try_from(column - 1) {
+        Err(_) => table.meta.comment.as_ref(),
+        Ok(at) => table.meta.columns.get(at)?.comment.as_ref(),
+    });
+    comment.map_or(Value::Null, Value::text)
+}
 
 /// The state by which the executor knows that a sequence needs a block before the expression can be evaluated.
 pub(crate) const NEEDS_BLOCK: SqlState = SqlState("\0block");

@@ -2,10 +2,10 @@
 
 use regex_lite::RegexBuilder;
 
-use super::{ANY, Function, Run, int, invalid_parameter, lenient, strict, text, variadic};
+use super::{ANY, Function, Run, int, invalid_parameter, strict, text, variadic};
 use crate::error::{SqlError, SqlState};
 use crate::format::text_of;
-use crate::types::SqlType::{self, Bool, Bytea, Int4, Text, TextArray};
+use crate::types::SqlType::{self, Bool, Bytea, Int4, Text};
 use crate::value::Value;
 
 /// The longest text that a function makes, in bytes.
@@ -25,7 +25,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
     of_text("ascii", Int4, |_, a| Ok(Value::Int(text(a, 0).chars().next().map_or(0, |c| c as i64)))),
     of_text("quote_ident", Text, |_, a| Ok(Value::from(quote_ident(text(a, 0))))),
     of_text("quote_literal", Text, |_, a| Ok(Value::from(format!("'{}'", text(a, 0).replace('\'', "''"))))),
-    of_text("md5", Text, |_, _| Err(SqlError::unsupported("the function md5"))),
     strict("length", &[Bytea], Int4, |_, a| Ok(Value::Int(bytes(a).len() as i64))),
     strict("octet_length", &[Bytea], Int4, |_, a| Ok(Value::Int(bytes(a).len() as i64))),
     strict("substring", &[Text, Int4], Text, |_, a| substring(text(a, 0), int(a, 1), None)),
@@ -98,19 +97,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
         let regex = regex(text(a, 1), false)?;
         Ok(Value::text(regex.replace(text(a, 0), regex_lite::NoExpand(text(a, 2)))))
     }),
-    lenient("array_to_string", &[TextArray, Text], Text, |_, a| array_to_string(a, None)),
-    lenient("array_to_string", &[TextArray, Text, Text], Text, |_, a| {
-        array_to_string(a, a.get(2).and_then(Value::as_text))
-    }),
-    strict("string_to_array", &[Text, Text], TextArray, |_, a| {
-        let (whole, separator) = (text(a, 0), text(a, 1));
-        let parts: Vec<Value> = match (whole, separator) {
-            ("", _) => Vec::new(),
-            (whole, "") => vec![Value::text(whole)],
-            (whole, separator) => whole.split(separator).map(Value::text).collect(),
-        };
-        Ok(Value::Array(parts.into()))
-    }),
 ];
 
 fn bytes(values: &[Value]) -> &[u8] {
@@ -128,7 +114,7 @@ fn bounded(bytes: usize) -> Result<(), SqlError> {
     Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "the text would be longer than 64 MB"))
 }
 
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     if value.is_null() { String::new() } else { text_of(value, value.natural_type()) }
 }
 
@@ -182,17 +168,7 @@ fn pad(whole: &str, length: i64, with: &str, at_left: bool) -> Result<Value, Sql
     Ok(Value::from(if at_left { format!("{padding}{whole}") } else { format!("{whole}{padding}") }))
 }
 
-fn array_to_string(values: &[Value], null: Option<&str>) -> Result<Value, SqlError> {
-    let (Some(Value::Array(elements)), Some(Value::Text(separator))) = (values.first(), values.get(1)) else {
-        return Ok(Value::Null);
-    };
-    let part =
-        |element: &Value| if element.is_null() { null.map(str::to_owned) } else { Some(shown(element)) };
-    let parts: Vec<String> = elements.iter().filter_map(part).collect();
-    Ok(Value::from(parts.join(separator)))
-}
-
-fn regex(pattern: &str, any_case: bool) -> Result<regex_lite::Regex, SqlError> {
+pub(super) fn regex(pattern: &str, any_case: bool) -> Result<regex_lite::Regex, SqlError> {
     RegexBuilder::new(pattern).case_insensitive(any_case).size_limit(1 << 20).build().map_err(|error| {
         SqlError::new(SqlState::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {error}"))
     })

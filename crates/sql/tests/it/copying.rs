@@ -62,5 +62,27 @@ fn a_copy_that_fails_leaves_nothing() {
     fails(&["1\ta\n", "FAIL"], "57014");
     client.fails("COPY t FROM '/etc/passwd'", "0A000");
     client.fails("COPY nothing FROM STDIN", "42P01");
-    client.fails("COPY t FROM STDIN (FORMAT binary)", "0A000");
+    client.fails("COPY t FROM STDIN (FORMAT binary, HEADER)", "42601");
+    client.fails("COPY t FROM STDIN (FORMAT parquet)", "0A000");
+}
+
+#[test]
+fn rows_come_and_go_in_the_binary_format() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, i interval, a text[], n numeric, j jsonb, d date)");
+    client.run(
+        "INSERT INTO t VALUES (1, '1 mon 2 days 00:00:03', '{a,NULL,\"b c\"}', 1.50, '{\"k\": [1]}', '2020-01-01')",
+    );
+    client.run("INSERT INTO t(id) VALUES (2)");
+    let mut kept = Kept::default();
+    assert_eq!(client.answer_into("COPY t TO STDOUT (FORMAT binary)", &mut kept), "COPY 2");
+    client.run("CREATE TABLE u(id int PRIMARY KEY, i interval, a text[], n numeric, j jsonb, d date)");
+    let data = kept.copied.chunks(11).map(<[u8]>::to_vec).collect();
+    let mut back = Kept { data, ..Kept::default() };
+    assert_eq!(client.answer_into("COPY u FROM STDIN BINARY", &mut back), "COPY 2");
+    assert_eq!(client.rows("SELECT * FROM u ORDER BY id"), client.rows("SELECT * FROM t ORDER BY id"));
+    let mut cut = Kept { data: [kept.copied[..kept.copied.len() - 3].to_vec()].into(), ..Kept::default() };
+    let answer = client.answer_into("COPY u FROM STDIN BINARY", &mut cut);
+    assert!(answer.contains("ERROR 22P04"), "{answer}");
 }

@@ -46,7 +46,7 @@ fn tables_and_indexes_come_and_go() {
             ("ALTER TABLE t DROP COLUMN d", "0A000"),
             ("ALTER TABLE t ADD CONSTRAINT t_u UNIQUE (b)", "ALTER TABLE"),
             ("INSERT INTO t VALUES (9, 20)", "23505"),
-            ("CREATE VIEW v AS SELECT 1", "0A000"),
+            ("CREATE MATERIALIZED VIEW v AS SELECT 1", "0A000"),
             ("CREATE TEMP TABLE v(a int)", "0A000"),
             ("DROP TABLE t, nothing", "42P01"),
             ("DROP TABLE IF EXISTS t", "NOTICE: table \"t\" does not exist, skipping / DROP TABLE"),
@@ -102,6 +102,14 @@ fn definitions_rows_and_sequences_survive_an_opening() {
         );
         client.run("INSERT INTO t(v) VALUES ('a'), ('b')");
         client.run("CREATE TABLE h(a int); INSERT INTO h VALUES (2), (1); ALTER TABLE h ADD PRIMARY KEY (a)");
+        client.run(
+            "CREATE TABLE k(id int PRIMARY KEY, old int CHECK (old > 0), i interval, a text[], j jsonb)",
+        );
+        client.run("INSERT INTO k VALUES (1, 2, '1 day', '{x,NULL}', '{\"b\":1, \"a\":2}')");
+        client.run("ALTER TABLE k RENAME COLUMN old TO new; ALTER TABLE k RENAME TO kk; ALTER TABLE kk ALTER new SET NOT NULL");
+        client.run(
+            "CREATE VIEW w(n, e) AS SELECT new + 1, a[1] FROM kk; COMMENT ON COLUMN kk.new IS 'renamed'",
+        );
     }
     let database = Database::existing().workers(2).pin(false).open(&path).expect("it opens again");
     let database = SqlDatabase::open(database, SqlOptions::default()).expect("SQL opens");
@@ -115,9 +123,42 @@ fn definitions_rows_and_sequences_survive_an_opening() {
             ("INSERT INTO t(v) VALUES ('a')", "23505"),
             ("INSERT INTO t(v) VALUES ('abcdef')", "22001"),
             ("SELECT a FROM h", "1 / 2"),
-            ("SELECT conname FROM pg_constraint ORDER BY 1", "h_pkey / t_pkey / t_v_check / t_v_key"),
+            (
+                "SELECT conname FROM pg_constraint ORDER BY 1",
+                "h_pkey / k_old_check / k_pkey / t_pkey / t_v_check / t_v_key",
+            ),
+            ("SELECT id, new, i, a, j FROM kk", "1|2|1 day|{x,NULL}|{\"a\": 2, \"b\": 1}"),
+            ("SELECT * FROM k", "42P01"),
+            ("INSERT INTO kk(id, new) VALUES (2, 0)", "23514"),
+            ("INSERT INTO kk(id) VALUES (2)", "23502"),
+            ("SELECT n, e FROM w", "3|x"),
+            ("SELECT col_description('kk'::regclass, 2)", "renamed"),
+            ("SELECT table_name, table_type FROM information_schema.tables WHERE table_name = 'w'", "w|VIEW"),
+            ("SELECT pg_get_viewdef('w'::regclass)", " SELECT new + 1, a[1] FROM kk;"),
+            ("DROP TABLE kk", "2BP01"),
+            ("ALTER TABLE kk RENAME COLUMN new TO n", "2BP01"),
+            ("INSERT INTO w VALUES (1)", "0A000"),
+            ("DROP VIEW w", "DROP VIEW"),
+            ("DROP TABLE kk", "DROP TABLE"),
         ],
     );
+}
+
+#[test]
+fn a_view_goes_with_its_transaction_and_a_condition_waits_for_those_that_read() {
+    let database = database(2);
+    let (mut client, mut other) = (Client::numbered(&database, 1), Client::numbered(&database, 2));
+    client.run("CREATE TABLE t(id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 5)");
+    client.run("BEGIN; CREATE VIEW w AS SELECT v FROM t; ROLLBACK");
+    client.fails("SELECT * FROM w", "42P01");
+    other.run("BEGIN; UPDATE t SET v = -1 WHERE id = 1");
+    let altered = std::thread::spawn(move || client.answer("ALTER TABLE t ADD CHECK (v > 0)"));
+    other.run("COMMIT");
+    let answer = altered.join().expect("it ends");
+    assert!(answer.contains("ERROR 23514"), "the row was changed before: {answer}");
+    other.run("UPDATE t SET v = 1");
+    other.run("ALTER TABLE t ADD CHECK (v > 0)");
+    other.fails("UPDATE t SET v = -1", "23514");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod copying;
 mod definitions;
 mod extended;
 mod fuzz;
+mod postgresql;
 mod programs;
 mod queries;
 mod shell;

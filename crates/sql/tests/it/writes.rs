@@ -130,8 +130,9 @@ fn every_type_keeps_its_values() {
             ("SELECT id FROM v WHERE i = 'x' AND m > '1999-01-01' AND e = 1.5 AND p", "1"),
             ("UPDATE v SET a = 40000 WHERE id = 1", "22003"),
             ("UPDATE v SET q = '{' WHERE id = 1", "22P02"),
-            ("CREATE TABLE w(a interval)", "42704"),
-            ("CREATE TABLE w(a int[])", "0A000"),
+            ("CREATE TABLE w(a interval PRIMARY KEY)", "0A000"),
+            ("CREATE TABLE w(a int[] UNIQUE)", "0A000"),
+            ("CREATE TABLE w(a regclass[])", "42704"),
             ("CREATE TABLE w(a numeric PRIMARY KEY)", "0A000"),
         ],
     );

@@ -1,0 +1,438 @@
+-- Statements whose answers are compared with PostgreSQL's: one a line, all in one session. scripts/record-postgresql writes answers.txt anew.
+
+-- Literals, operators, NULL.
+SELECT 1 + 2 * 3 AS n, 7 / 2, -7 / 2, 7 % 3, -7 % 3
+SELECT 7.0 / 2, 1.10 + 2, 1.5 * 1.5, 2.5::numeric(10,1), 10::numeric / 3
+SELECT 2147483647 + 1
+SELECT 2147483648 + 1, 9223372036854775807
+SELECT 9223372036854775807 + 1
+SELECT 1 / 0
+SELECT 1.0 / 0
+SELECT 1::float8 / 0
+SELECT 'a' || 'b' || 1, NULL || 'b'
+SELECT 1 = NULL, NULL IS NULL, NULL AND false, NULL OR true, NOT NULL::bool
+SELECT 1 IN (1, NULL), 2 IN (1, NULL), 2 NOT IN (1, NULL), 1 NOT IN (1, 2)
+SELECT 5 BETWEEN 1 AND 10, 5 NOT BETWEEN 1 AND 4, 5 BETWEEN 10 AND 1
+SELECT 1 IS DISTINCT FROM NULL, NULL IS NOT DISTINCT FROM NULL, true IS TRUE, NULL IS UNKNOWN
+SELECT CASE WHEN 1 > 2 THEN 'a' WHEN 2 > 1 THEN 'b' ELSE 'c' END, CASE 3 WHEN 1 THEN 'one' END
+SELECT coalesce(NULL, 2, 3), nullif(1, 1), nullif(1, 2), greatest(1, NULL, 3), least(2, 1)
+SELECT 'abc' LIKE 'a%', 'abc' LIKE '_b_', 'abc' NOT LIKE '%d', 'ABC' ILIKE 'a%', 'a%c' LIKE 'a\%c', 'a%c' LIKE 'ax%c' ESCAPE 'x'
+SELECT 'abc' ~ '^a.c$', 'abc' !~ 'd', 'ABC' ~* 'b', 'ABC' !~* 'b'
+SELECT 5 & 3, 5 | 3, 5 # 3, 1 << 4, 256 >> 2, ~5
+SELECT 2 ^ 10, 2.0 ^ 0.5, @ -5, |/ 16.0
+SELECT +5, - 5, -(-5), 2 - -2
+SELECT '12'::int + 1, '1.5'::numeric, 'true'::bool, 'off'::bool, '2020-02-29'::date
+SELECT 'x'::int
+SELECT '99999999999'::int
+SELECT 'maybe'::bool
+SELECT '2021-02-29'::date
+SELECT 'not a date'::date
+SELECT 1.5::int, 2.5::int, -1.5::int, 1.4::float8::int, 2.5::float8::int
+SELECT 0.1::float8 + 0.2::float8, 1e100::float8, 'NaN'::float8, 1.0::float4, 'Infinity'::float8
+SELECT 1e10::float8, 1e-10::float8, 123456789012345678::float8, 0.1::float4
+SELECT 40000::int2
+SELECT 1::bool, 0::bool, true::int
+SELECT '1 '::int, ' 1'::int, '+1'::int
+SELECT pg_typeof(1), pg_typeof('a'::text), pg_typeof(1.5), pg_typeof(10000000000), pg_typeof(now()), pg_typeof(1.5::float4)
+SELECT (1, 2) = (1, 2), (1, 2) <> (1, 3), (1, 2) < (1, 3), (2, 1) > (1, 9), (1, NULL) = (1, 2), (1, 2) >= (1, 2)
+SELECT (1, 2) IN ((1, 2), (3, 4)), (1, 3) IN ((1, 2), (3, 4)), (1, 2) IN (SELECT 1, 2), (1, 3) NOT IN (SELECT 1, 2)
+SELECT (1, 2) = (1, 2, 3)
+SELECT 1 = 'a'::text
+SELECT 1 + 'a'
+SELECT nothing
+SELECT nothing(1)
+SELECT length(1)
+SELECT * FROM nothing
+SELECT "Quoted" FROM (SELECT 1 AS "Quoted") q
+SELEC 1
+SELECT $1
+SELECT 1 WHERE 1
+SELECT U&'\0061', E'a\tb', $$it's$$, 'it''s'
+SELECT 'a'::char(3) || 'b', 'abc'::varchar(2), 'a'::char(3) = 'a '::char(5), 'abc'::char(2)
+SELECT '\x00ff'::bytea, '\x00ff'::bytea = '\x00FF'::bytea, length('\x0102'::bytea)
+SELECT 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid, 'A0EEBC999C0B4EF8BB6D6BB9BD380A11'::uuid
+SELECT 'xyz'::uuid
+SELECT 'pg_class'::regclass, 'pg_class'::regclass::oid, 'int4'::regtype
+SELECT 12345678901234567890123456789012345678::numeric, 0.00000000000000000000000000000000000001::numeric
+SELECT 12345678901234567890::numeric * 1234567890::numeric
+SELECT '1.23e5'::numeric, 1.500::numeric, -0.0::numeric, 1e3
+
+-- Functions of texts.
+SELECT upper('abc'), lower('ABC'), length('grass'), char_length('abc'), substring('abcdef' from 2 for 3), position('c' in 'abc')
+SELECT trim('  a '), trim(both 'x' from 'xax'), trim(leading 'x' from 'xax'), ltrim('  a'), rtrim('a  '), btrim('xyax', 'xy')
+SELECT lpad('7', 3, '0'), rpad('7', 3), replace('aba', 'a', 'x'), left('abc', 2), right('abc', -1), split_part('a,b', ',', 2), reverse('abc')
+SELECT concat('a', NULL, 1, true), concat_ws('-', 'a', NULL, 'b'), repeat('ab', 3), initcap('hello world')
+SELECT ascii('a'), chr(97), strpos('abc', 'b'), starts_with('abc', 'ab'), md5('abc'), translate('12345', '143', 'ax')
+SELECT substr('abc', 2), substr('abc', 0, 2), substring('abc', -1, 3), overlay('abcdef' placing 'XX' from 2 for 3)
+SELECT substring('abc' from 1 for -1)
+SELECT quote_ident('a b'), quote_literal('it''s'), quote_nullable(NULL), to_hex(255), encode('\x01ff'::bytea, 'hex'), decode('01ff', 'hex')
+SELECT regexp_replace('foobar', 'o+', 'x'), regexp_replace('foobar', 'o', 'x', 'g'), regexp_match('foobar', '(o)(b)')
+SELECT string_to_array('a,b,c', ','), array_to_string(ARRAY[1,2,NULL,3], ','), array_to_string(ARRAY['a',NULL], ',', '*')
+SELECT format('%s is %I and %L', 'it', 'a b', 'x'), format('%1$s %1$s', 'a')
+SELECT octet_length('abc'), bit_length('abc'), lower(NULL), length(NULL)
+
+-- Functions of numbers.
+SELECT round(2.567, 2), round(2.5), round(-2.5), round(2.5::float8), floor(-1.5), ceil(1.2), ceiling(-1.2), abs(-3), abs(-3.5), trunc(1.9), trunc(-1.987, 2)
+SELECT mod(7, 4), mod(-7, 4), mod(7.5, 2), power(2, 10), power(2.0, 3), sqrt(16), sqrt(2.0::float8), exp(0::float8), ln(1::float8), sign(-2.5)
+SELECT round(1234.5678, -2), round(15, -1), div(7, 2), gcd(12, 18), lcm(4, 6), log(100.0), log(100::float8), cbrt(27::float8)
+SELECT mod(1, 0)
+SELECT sqrt(-1::float8)
+SELECT random() < 1, random() >= 0, pi(), degrees(pi()), radians(180::float8)
+SELECT factorial(5), width_bucket(5.5, 0, 10, 5)
+SELECT sin(0::float8), cos(0::float8), tan(0::float8), atan2(0::float8, 1::float8)
+
+-- Dates, times, intervals.
+SELECT '2020-01-01'::date + 30, '2020-03-01'::date - '2020-02-01'::date, '2020-03-01'::date - 1
+SELECT timestamp '2020-01-01 10:00:00', '2020-01-01 10:00:00+02'::timestamptz, time '10:11:12.5', '24:00'::time
+SELECT date '2020-01-01' + time '10:00', timestamp '2020-01-01 10:00' - timestamp '2019-12-31 08:30', timestamptz '2020-01-02 00:00+00' - timestamptz '2020-01-01 00:00+00'
+SELECT interval '1 day', interval '1 year 2 months 3 days 04:05:06.7', interval '-1 day', interval '1 day ago', interval '90 minutes', interval '1.5 hours'
+SELECT interval '1' day, interval '2' hour, interval '1-2' year to month, interval 'P1Y2M3DT4H5M6S', '1 week'::interval, '1 mon'::interval
+SELECT interval 'nonsense'
+SELECT interval '0', interval '-1 year 2 days', interval '1 day -01:00:00', interval '100 hours'
+SELECT date '2020-01-31' + interval '1 month', timestamp '2020-02-29' + interval '1 year', timestamp '2020-03-31 10:00' - interval '1 month 1 hour'
+SELECT timestamptz '2020-01-01 00:00+00' + interval '36 hours', time '23:00' + interval '2 hours', time '01:00' - interval '2 hours', time '10:00' - time '08:30'
+SELECT interval '1 day' + interval '2 hours', interval '1 day' - interval '2 hours', interval '1 hour' * 2.5, 3 * interval '1 day', interval '1 day' / 2, -interval '1 day 2 hours'
+SELECT interval '1 day' = interval '24 hours', interval '1 month' > interval '29 days', interval '1 month' = interval '30 days', interval '1 hour' < interval '61 minutes'
+SELECT sum(i), min(i), max(i), avg(i) FROM (VALUES (interval '1 day'), (interval '2 hours')) v(i)
+SELECT extract(year from timestamp '2020-03-04 05:06:07.5'), extract(second from timestamp '2020-03-04 05:06:07.5'), extract(epoch from timestamp '1970-01-02')
+SELECT extract(dow from date '2020-03-01'), extract(isodow from date '2020-03-01'), extract(doy from date '2020-03-01'), extract(week from date '2020-01-01'), extract(isoyear from date '2021-01-01'), extract(quarter from date '2020-05-01')
+SELECT extract(century from date '2020-01-01'), extract(decade from date '2020-01-01'), extract(millennium from date '2020-01-01'), extract(milliseconds from time '00:00:01.5'), extract(hour from time '10:11:12')
+SELECT extract(day from interval '1 month 40 days 3 hours'), extract(hour from interval '40 days 3 hours'), extract(epoch from interval '1 day 1 second'), extract(month from interval '14 months'), extract(year from interval '14 months')
+SELECT extract(nonsense from timestamp '2020-01-01')
+SELECT date_part('year', date '2020-01-01'), date_part('hour', timestamp '2020-01-01 10:00'), date_part('day', interval '3 days')
+SELECT date_trunc('month', timestamp '2020-03-04 05:06:07'), date_trunc('hour', timestamptz '2020-03-04 05:06:07+00'), date_trunc('day', interval '3 days 4 hours'), date_trunc('week', timestamp '2020-03-04'), date_trunc('quarter', timestamp '2020-05-04'), date_trunc('decade', timestamp '2025-05-04'), date_trunc('century', timestamp '2025-05-04')
+SELECT date_trunc('nonsense', timestamp '2020-01-01')
+SELECT age(timestamp '2020-03-01', timestamp '2019-12-31'), age(timestamp '2020-01-01 10:00', timestamp '2020-01-02'), justify_hours(interval '30 hours'), justify_days(interval '35 days'), justify_interval(interval '1 month -1 hour')
+SELECT make_date(2020, 2, 29), make_time(10, 11, 12.5), make_timestamp(2020, 2, 29, 10, 11, 12.5), make_interval(days => 1)
+SELECT make_date(2021, 2, 29)
+SELECT to_timestamp(0), to_timestamp(1.5), to_date('2020-03-04', 'YYYY-MM-DD'), to_timestamp('04.03.2020 05:06', 'DD.MM.YYYY HH24:MI')
+SELECT to_char(timestamp '2020-03-04 15:06:07.089', 'YYYY-MM-DD HH24:MI:SS.MS'), to_char(timestamp '2020-03-04 15:06:07.089', 'HH12:MI AM Day, DD Month YYYY'), to_char(timestamp '2020-03-04 00:06:07', 'FMHH12 FMDD FMMonth Dy Mon DDD Q WW IW IYYY US')
+SELECT to_char(date '2020-03-04', 'YY MM D ID J "text" Dth'), to_char(interval '1 day 02:03:04', 'DD HH24:MI:SS'), to_char(timestamp '2020-03-04 15:06:07', 'am PM a.m. P.M. MON mon DY dy DAY day')
+SELECT to_char(1234.5, '9,999.99'), to_char(-1234.5, '9999.9'), to_char(0.5, '0.00'), to_char(12, '0000'), to_char(12, 'FM0000'), to_char(1234567, 'FM9,999,999'), to_char(123, '99')
+SELECT to_char(-5, 'S99'), to_char(5, 'MI99'), to_char(-5, '99PR'), to_char(0.1, '9.9'), to_char(12.345, 'FM999.99'), to_char(485, '999D9'), to_char(1, '9V99'), to_char(125, '999th')
+SELECT to_number('1,234.5', '9,999.9'), to_number('-12', 'S99')
+SELECT now() = now(), now() = current_timestamp, current_date = now()::date, localtimestamp::date = current_date, clock_timestamp() >= now(), statement_timestamp() >= now(), transaction_timestamp() = now()
+SELECT timestamp '2020-01-01 10:00' AT TIME ZONE 'UTC', timestamptz '2020-01-01 10:00+00' AT TIME ZONE 'UTC', timezone('UTC', timestamp '2020-01-01')
+SELECT isfinite(timestamp '2020-01-01'), date '2020-01-01' < timestamp '2020-01-01 00:01', date '2020-01-01' = timestamptz '2020-01-01 00:00+00'
+SELECT date '2020-12-31' - interval '1 day', 'epoch'::timestamp, date '2020-02-30' IS NULL
+SELECT (date '2020-01-01', date '2020-02-01') OVERLAPS (date '2020-01-15', date '2020-03-01')
+SELECT interval '1 year' * 2, interval '3 days' * 0.5, interval '1 month' / 3, extract(epoch from interval '1 year')
+SELECT '12:30:45'::interval, '2 days 12:30'::interval, '1 millisecond'::interval, '5 decades'::interval, interval '1 day'::text
+SELECT generate_series FROM generate_series(timestamp '2020-01-01', timestamp '2020-01-03', interval '1 day')
+
+-- Arrays and JSON.
+SELECT ARRAY[1,2,3], (ARRAY[4,5])[2], (ARRAY[4,5])[9], 2 = ANY(ARRAY[1,2]), 2 <> ALL(ARRAY[1,3]), '{a,b}'::text[], ARRAY['a b', NULL, 'c"d']
+SELECT 1 = ANY('{1,2}'), 5 = ANY(ARRAY[1, NULL]), 1 = ALL('{}'::int[]), 3 > ANY(ARRAY[1,2]), NULL = ANY(ARRAY[1])
+SELECT array_length(ARRAY[1,2], 1), cardinality(ARRAY[1,2]), array_upper(ARRAY[1,2], 1), array_lower(ARRAY[1,2], 1), array_position(ARRAY['a','b'], 'b'), array_length('{}'::int[], 1)
+SELECT ARRAY[1,2] || ARRAY[3], ARRAY[1,2] || 3, 0 || ARRAY[1], array_append(ARRAY[1], 2), array_prepend(0, ARRAY[1]), array_cat(ARRAY[1], ARRAY[2]), array_remove(ARRAY[1,2,1], 1)
+SELECT ARRAY[1,2,3] @> ARRAY[2], ARRAY[2] <@ ARRAY[1,2], ARRAY[1,2] && ARRAY[2,3], ARRAY[1,2] = ARRAY[1,2], ARRAY[1,2] < ARRAY[1,3]
+SELECT (ARRAY[1,2,3,4])[2:3], array_dims(ARRAY[1,2]), array_ndims(ARRAY[1])
+SELECT ARRAY[]::int[], ARRAY[1, 2.5], ARRAY[true, false], ARRAY[date '2020-01-01'], ARRAY['2020-01-01 10:00'::timestamp], '{1.5,2}'::float8[]
+SELECT '{1,x}'::int[]
+SELECT '{1'::int[]
+SELECT ARRAY(SELECT g FROM generate_series(1, 3) g), unnest(ARRAY[1,2])
+SELECT * FROM unnest(ARRAY['a', 'b']) WITH ORDINALITY
+SELECT '{"a": 1}'::json, '{"b":2, "a": [1, 2.50, null, true, "x"]}'::jsonb, 'null'::jsonb, '{"a":1,"a":2}'::jsonb
+SELECT '{bad'::json
+SELECT '{"a": {"b": [10, 20]}}'::jsonb -> 'a', '{"a": {"b": [10, 20]}}'::jsonb -> 'a' -> 'b' -> 1, '{"a": "x"}'::jsonb ->> 'a', '[1,2]'::json ->> 0, '[1,2]'::jsonb -> -1, '{"a":1}'::jsonb -> 'z'
+SELECT '{"a": {"b": [10, 20]}}'::jsonb #> '{a,b}', '{"a": {"b": [10, 20]}}'::jsonb #>> '{a,b,0}', '{"a":1}'::jsonb ? 'a', '{"a":1,"b":2}'::jsonb @> '{"a":1}', '[1,2]'::jsonb <@ '[1,2,3]'
+SELECT jsonb_typeof('[1]'), json_typeof('"x"'), jsonb_array_length('[1,2]'), to_json('a'::text), to_jsonb(1), jsonb_build_object('a', 1, 'b', NULL), json_build_array(1, 'x', true)
+SELECT '{"a":1}'::jsonb = '{"a": 1}'::jsonb, '{"a":1}'::jsonb || '{"b":2}'::jsonb, '{"a":1,"b":2}'::jsonb - 'a', jsonb_set('{"a":1}', '{a}', '2')
+SELECT '1'::jsonb::int, '"x"'::jsonb #>> '{}', '{"a": 1}'::jsonb::text, '{"a": 1}'::json::jsonb
+SELECT row_to_json(r) FROM (SELECT 1 AS a, 'x' AS b) r
+SELECT jsonb_agg(n), json_agg(n) FROM generate_series(1, 3) n
+SELECT * FROM jsonb_array_elements('[1, "x"]'), jsonb_each('{"a": 1}')
+SELECT * FROM jsonb_object_keys('{"b": 1, "a": 2}')
+
+-- Sets of rows.
+SELECT 1 FROM generate_series(1, 3)
+SELECT sum(n), avg(n), min(n), max(n), count(*) FROM generate_series(1, 100) AS g(n)
+SELECT * FROM generate_series(5, 1, -2)
+SELECT generate_series(1, 3), 'x'
+SELECT * FROM generate_series(1, 3) WITH ORDINALITY AS t(a, b)
+VALUES (1, 'a'), (2, 'b')
+SELECT 1 UNION SELECT 2 UNION SELECT 1 ORDER BY 1
+SELECT 1 UNION ALL SELECT 1
+SELECT 1 AS a UNION SELECT 2.5 ORDER BY a DESC
+SELECT * FROM (VALUES (1),(1),(2)) v EXCEPT ALL SELECT 1
+SELECT * FROM (VALUES (1),(1),(2)) v INTERSECT ALL SELECT 1
+SELECT * FROM (VALUES (1),(1),(2)) v INTERSECT SELECT 1
+SELECT 1 UNION SELECT 'a'
+SELECT 1, 2 UNION SELECT 1
+SELECT n FROM generate_series(1, 5) n ORDER BY n DESC LIMIT 2 OFFSET 1
+SELECT n FROM generate_series(1, 5) n ORDER BY n FETCH FIRST 2 ROWS ONLY
+SELECT n FROM generate_series(1, 5) n LIMIT -1
+SELECT n FROM (VALUES (1), (NULL), (2)) v(n) ORDER BY n
+SELECT n FROM (VALUES (1), (NULL), (2)) v(n) ORDER BY n DESC
+SELECT n FROM (VALUES (1), (NULL), (2)) v(n) ORDER BY n NULLS FIRST
+WITH a AS (SELECT 1 AS x), b AS (SELECT x + 1 AS y FROM a) SELECT * FROM a, b
+WITH RECURSIVE t(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT sum(n), count(*) FROM t
+WITH RECURSIVE t(a, b) AS (SELECT 0, 1 UNION ALL SELECT b, a + b FROM t WHERE b < 20) SELECT a FROM t ORDER BY a
+WITH RECURSIVE t(n) AS (SELECT 1 UNION SELECT (n + 1) % 4 FROM t) SELECT n FROM t ORDER BY n
+SELECT DISTINCT ON (a) a, b FROM (VALUES (1, 2), (1, 1), (2, 5)) v(a, b) ORDER BY a, b
+SELECT DISTINCT ON (a) a, b FROM (VALUES (1, 2), (1, 1), (2, 5)) v(a, b) ORDER BY b
+SELECT DISTINCT a FROM (VALUES (1), (1), (NULL), (NULL)) v(a) ORDER BY a
+SELECT a, count(*) FROM (VALUES (1), (1), (2)) v(a) GROUP BY a HAVING count(*) > 1
+SELECT a + 1 AS b, sum(a) FROM (VALUES (1), (1), (2)) v(a) GROUP BY b ORDER BY b
+SELECT a FROM (VALUES (1, 2)) v(a, b) GROUP BY b
+SELECT sum(a) FILTER (WHERE a > 1), count(DISTINCT a), bool_and(a > 0), bool_or(a > 1), every(a > 1) FROM (VALUES (1), (1), (2)) v(a)
+SELECT string_agg(a, ','), string_agg(a, ',' ORDER BY a DESC), array_agg(a ORDER BY a) FROM (VALUES ('b'), ('a')) v(a)
+SELECT stddev(a), variance(a), stddev_pop(a), var_pop(a) FROM (VALUES (1.0), (2.0), (4.0)) v(a)
+SELECT sum(a), count(a), avg(a), min(a), array_agg(a), string_agg(a::text, ',') FROM (SELECT 1 AS a WHERE false) v
+SELECT sum(a), avg(a) FROM (VALUES (1.5::float8), (2.5)) v(a)
+SELECT sum(a::int2), sum(a::int8), avg(a::int2), sum(a::numeric), sum(a::float4) FROM (VALUES (1), (2)) v(a)
+SELECT bit_and(a), bit_or(a) FROM (VALUES (6), (3)) v(a)
+SELECT sum(count(*)) FROM (VALUES (1)) v(a)
+SELECT a FROM (VALUES (1)) v(a) WHERE count(*) > 1
+
+-- Tables.
+CREATE TABLE dept(id int PRIMARY KEY, name text NOT NULL)
+CREATE TABLE emp(id int PRIMARY KEY, name varchar(20), dept int, salary numeric(10,2), hired date)
+CREATE INDEX emp_dept ON emp(dept)
+INSERT INTO dept VALUES (1, 'sales'), (2, 'dev'), (3, 'empty')
+INSERT INTO emp VALUES (1, 'ann', 1, 100.50, '2020-01-31'), (2, 'bob', 2, 200, '2021-02-28'), (3, 'cid', 2, 300.25, NULL), (4, 'dan', NULL, NULL, '2020-05-05')
+INSERT INTO emp VALUES (1, 'eve', 1, 1, NULL)
+INSERT INTO dept VALUES (4, NULL)
+INSERT INTO dept(id) VALUES (4)
+INSERT INTO emp(id, name) VALUES (9, 'a name that is much too long')
+INSERT INTO emp(id, salary) VALUES (9, 123456789012)
+INSERT INTO emp(id, nothing) VALUES (9, 1)
+INSERT INTO emp VALUES (9, 'x', 1, 1, NULL, 1)
+INSERT INTO emp VALUES ('x')
+INSERT INTO nothing VALUES (1)
+CREATE TABLE dept(id int)
+CREATE TABLE IF NOT EXISTS dept(id int)
+SELECT e.name, d.name FROM emp e JOIN dept d ON d.id = e.dept ORDER BY e.id
+SELECT e.name, d.name FROM emp e LEFT JOIN dept d ON d.id = e.dept ORDER BY e.id
+SELECT e.name, d.name FROM emp e RIGHT JOIN dept d ON d.id = e.dept ORDER BY d.id, e.id
+SELECT e.name, d.name FROM emp e FULL JOIN dept d ON d.id = e.dept ORDER BY d.id, e.id
+SELECT e.name, d.name FROM emp e RIGHT JOIN dept d ON d.id = e.dept AND e.salary > 250 ORDER BY d.id
+SELECT e.name, d.name FROM emp e RIGHT JOIN dept d ON d.id = e.dept WHERE e.salary > 250 ORDER BY d.id
+SELECT e.name, d.name FROM emp e FULL JOIN dept d ON d.id = e.dept WHERE e.id IS NULL OR d.id IS NULL ORDER BY 1, 2
+SELECT * FROM (VALUES (1, 'a'), (2, 'b')) x(k, l) FULL JOIN (VALUES (2, 'c'), (3, 'd')) y(k, m) USING (k) ORDER BY k
+SELECT * FROM (VALUES (1, 'a'), (2, 'b')) x(k, l) RIGHT JOIN (VALUES (2, 'c'), (3, 'd')) y(k, m) USING (k) ORDER BY k
+SELECT k, l, m FROM (VALUES ('a', 1), ('b', 2)) x(l, k) JOIN (VALUES ('c', 2)) y(m, k) USING (k)
+SELECT * FROM (VALUES ('a', 1), ('b', 2)) x(l, k) JOIN (VALUES ('c', 2)) y(m, k) USING (k)
+SELECT * FROM (VALUES (1, 'a')) x(k, l) NATURAL JOIN (VALUES (1, 'c')) y(k, m)
+SELECT count(*) FROM emp a RIGHT JOIN (emp b JOIN dept d ON d.id = b.dept) ON a.id = b.id AND a.id > 1
+SELECT d.name, count(e.id) FROM dept d LEFT JOIN emp e ON e.dept = d.id GROUP BY d.name ORDER BY 2 DESC, 1
+SELECT e.name FROM emp e, dept d WHERE e.dept = d.id AND d.name = 'dev' ORDER BY 1
+SELECT a.name, b.name FROM emp a CROSS JOIN emp b WHERE a.id < b.id AND b.id < 3
+SELECT name FROM dept WHERE id IN (SELECT dept FROM emp) ORDER BY 1
+SELECT name FROM dept WHERE id NOT IN (SELECT dept FROM emp)
+SELECT name FROM dept d WHERE EXISTS (SELECT 1 FROM emp e WHERE e.dept = d.id AND e.salary > 150)
+SELECT name, (SELECT max(salary) FROM emp e WHERE e.dept = d.id) FROM dept d ORDER BY d.id
+SELECT (SELECT id FROM emp)
+SELECT name FROM emp WHERE salary = (SELECT max(salary) FROM emp)
+SELECT name FROM emp WHERE salary > ALL (SELECT salary FROM emp WHERE dept = 1)
+SELECT name FROM emp WHERE (dept, id) IN (SELECT dept, max(id) FROM emp GROUP BY dept) ORDER BY 1
+SELECT name FROM emp WHERE (dept, id) > (1, 1) ORDER BY id
+SELECT d.name, l.n FROM dept d CROSS JOIN LATERAL (SELECT count(*) FROM emp WHERE dept = d.id) l(n) ORDER BY 1
+SELECT name FROM emp WHERE id = ANY(ARRAY[3, 1, 9]) ORDER BY id
+SELECT id FROM emp e WHERE nothing.id = 1
+SELECT name FROM emp, dept
+SELECT 1 FROM emp, emp
+SELECT e.* FROM emp e WHERE e.id = 1 FOR UPDATE
+SELECT e.id, d.id FROM emp e JOIN dept d ON d.id = e.dept WHERE e.id = 1 FOR UPDATE OF e
+SELECT id FROM emp WHERE id = 1 FOR UPDATE OF nothing
+SELECT id FROM emp WHERE id = 1 FOR SHARE
+SELECT count(*) FROM emp FOR UPDATE
+UPDATE emp SET salary = salary + 1 WHERE id = 1 RETURNING id, salary
+UPDATE emp SET salary = e2.salary FROM emp e2 WHERE e2.id = 3 AND emp.id = 2 RETURNING emp.id, emp.salary, e2.name
+UPDATE emp e SET name = d.name FROM dept d WHERE d.id = e.dept AND d.id = 1 RETURNING *
+UPDATE emp SET (name, salary) = ('dan2', 5) WHERE id = 4 RETURNING name, salary
+UPDATE emp SET nothing = 1
+UPDATE emp SET id = 2 WHERE id = 1
+UPDATE dept SET name = NULL WHERE id = 1
+UPDATE emp SET name = 'x', name = 'y'
+UPDATE emp SET salary = DEFAULT WHERE id = 4 RETURNING salary
+DELETE FROM emp USING dept d WHERE d.id = emp.dept AND d.name = 'sales' RETURNING emp.id, d.name
+DELETE FROM emp WHERE id = 99
+SELECT id, name, dept, salary FROM emp ORDER BY id
+INSERT INTO emp VALUES (2, 'x') ON CONFLICT DO NOTHING
+INSERT INTO emp VALUES (2, 'x') ON CONFLICT (id) DO UPDATE SET name = excluded.name || '!' RETURNING name
+INSERT INTO emp VALUES (2, 'x') ON CONFLICT (id) DO UPDATE SET name = 'never' WHERE emp.id = 5 RETURNING name
+INSERT INTO emp SELECT 10 + id, name FROM dept RETURNING id, name
+WITH gone AS (SELECT 11 AS id) DELETE FROM emp USING gone WHERE emp.id = gone.id RETURNING emp.id
+WITH up AS (SELECT 12 AS id) UPDATE emp SET name = 'w' FROM up WHERE emp.id = up.id
+WITH new AS (SELECT 50 AS id, 'n' AS name) INSERT INTO emp(id, name) SELECT * FROM new RETURNING id
+SELECT count(*), count(dept), count(DISTINCT dept), sum(salary), avg(salary), min(name), max(hired) FROM emp
+DELETE FROM emp WHERE id > 4
+TRUNCATE emp
+SELECT count(*) FROM emp
+
+-- Types in tables.
+CREATE TABLE kinds(id int PRIMARY KEY, i interval, j json, b jsonb, ia int[], ta text[], na numeric[], da date[], ba bool[], n numeric, u uuid, t time, y bytea, f real, tsa timestamp[])
+INSERT INTO kinds VALUES (1, '1 month 2 days 03:04:05', '{"a": 1}', '{"b":2,"a":1}', '{1,2,NULL}', ARRAY['x','y z'], '{1.50,2}', '{2020-01-01}', '{t,f}', 123.456, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '10:11:12', '\x00ff', 1.5, '{2020-01-01 10:00}')
+INSERT INTO kinds(id) VALUES (2)
+SELECT * FROM kinds ORDER BY id
+SELECT i + interval '1 day', j ->> 'a', b -> 'a', ia[2], ta[1], ia || 3 FROM kinds WHERE id = 1
+SELECT id FROM kinds WHERE 2 = ANY(ia)
+SELECT id FROM kinds WHERE i > interval '1 month'
+UPDATE kinds SET ia = ARRAY[9], i = i * 2, b = '{"c": 3}' WHERE id = 1 RETURNING ia, i, b
+SELECT unnest(ta) FROM kinds WHERE id = 1
+INSERT INTO kinds(id, ia) VALUES (3, '{a}')
+INSERT INTO kinds(id, j) VALUES (3, '{')
+DROP TABLE kinds
+
+-- Definitions.
+CREATE TABLE parts(id serial PRIMARY KEY, code text UNIQUE, qty int DEFAULT 5 CHECK (qty > 0), parent int)
+INSERT INTO parts(code) VALUES ('a') RETURNING id, code, qty
+INSERT INTO parts(code) VALUES ('a')
+INSERT INTO parts(code, qty) VALUES ('b', 0)
+INSERT INTO parts(code, qty) VALUES ('b', NULL) RETURNING id, qty
+ALTER TABLE parts ADD CONSTRAINT qty_small CHECK (qty < 100)
+INSERT INTO parts(code, qty) VALUES ('c', 100)
+ALTER TABLE parts ADD CONSTRAINT qty_large CHECK (qty > 50)
+ALTER TABLE parts DROP CONSTRAINT qty_small
+ALTER TABLE parts DROP CONSTRAINT qty_small
+ALTER TABLE parts DROP CONSTRAINT IF EXISTS qty_small
+ALTER TABLE parts ALTER COLUMN qty SET DEFAULT 7
+INSERT INTO parts(code) VALUES ('d') RETURNING qty
+ALTER TABLE parts ALTER COLUMN qty DROP DEFAULT
+INSERT INTO parts(code) VALUES ('e') RETURNING qty
+ALTER TABLE parts ALTER COLUMN qty SET NOT NULL
+DELETE FROM parts WHERE qty IS NULL
+ALTER TABLE parts ALTER COLUMN qty SET NOT NULL
+INSERT INTO parts(code, qty) VALUES ('f', NULL)
+ALTER TABLE parts ALTER COLUMN qty DROP NOT NULL
+INSERT INTO parts(code, qty) VALUES ('f', NULL)
+ALTER TABLE parts RENAME COLUMN qty TO amount
+SELECT amount FROM parts WHERE code = 'a'
+SELECT qty FROM parts
+ALTER TABLE parts RENAME TO pieces
+SELECT count(*) FROM pieces
+SELECT count(*) FROM parts
+ALTER TABLE pieces ADD COLUMN note text DEFAULT 'n'
+SELECT note FROM pieces WHERE code = 'a'
+ALTER TABLE pieces ADD CONSTRAINT pieces_note_key UNIQUE (note)
+ALTER TABLE pieces DROP COLUMN nothing
+ALTER TABLE pieces ALTER COLUMN nothing SET DEFAULT 1
+ALTER TABLE nothing ADD COLUMN a int
+COMMENT ON TABLE pieces IS 'all pieces'
+COMMENT ON COLUMN pieces.code IS 'the code'
+SELECT obj_description('pieces'::regclass), obj_description('pieces'::regclass, 'pg_class'), col_description('pieces'::regclass, 2)
+COMMENT ON TABLE pieces IS NULL
+SELECT obj_description('pieces'::regclass)
+COMMENT ON TABLE nothing IS 'x'
+CREATE VIEW few AS SELECT id, code AS c FROM pieces WHERE id < 3
+SELECT c FROM few ORDER BY id
+CREATE VIEW few AS SELECT 1
+CREATE OR REPLACE VIEW few AS SELECT id, code AS c FROM pieces WHERE id < 2
+SELECT count(*) FROM few
+DROP TABLE few
+DROP VIEW few
+SELECT * FROM few
+DROP VIEW nothing
+DROP VIEW IF EXISTS nothing
+CREATE SEQUENCE sq START 10 INCREMENT 5
+SELECT nextval('sq'), nextval('sq'), currval('sq'), lastval()
+SELECT setval('sq', 100), nextval('sq')
+SELECT nextval('nothing')
+DROP SEQUENCE sq
+DROP TABLE pieces
+DROP TABLE pieces
+DROP TABLE IF EXISTS pieces
+CREATE TABLE up(id int PRIMARY KEY)
+CREATE TABLE down(id int PRIMARY KEY, up int NOT NULL REFERENCES up ON DELETE CASCADE)
+INSERT INTO down VALUES (1, 1)
+INSERT INTO up VALUES (1)
+INSERT INTO down VALUES (1, 1)
+DROP TABLE up
+DELETE FROM up WHERE id = 1
+SELECT count(*) FROM down
+DROP TABLE down
+DROP TABLE up
+
+-- Prepared statements, cursors, transactions, settings.
+PREPARE p(int, text) AS SELECT $1 + 1 AS n, $2 || '!' AS t
+EXECUTE p(1, 'a')
+EXECUTE p(1)
+EXECUTE p('x', 'a')
+PREPARE p AS SELECT 1
+DEALLOCATE p
+EXECUTE p(1, 'a')
+DEALLOCATE p
+PREPARE q AS INSERT INTO dept VALUES ($1, $2) RETURNING name
+EXECUTE q(7, 'seven')
+EXECUTE q(7, 'seven')
+DEALLOCATE ALL
+DECLARE c CURSOR FOR SELECT 1
+BEGIN
+DECLARE c SCROLL CURSOR FOR SELECT n FROM generate_series(1, 5) n
+FETCH c
+FETCH 2 FROM c
+FETCH BACKWARD 1 FROM c
+FETCH ABSOLUTE -1 FROM c
+FETCH PRIOR FROM c
+FETCH RELATIVE 0 FROM c
+MOVE FIRST FROM c
+FETCH ALL FROM c
+FETCH NEXT FROM c
+FETCH LAST c
+MOVE BACKWARD ALL IN c
+FETCH FORWARD 2 IN c
+CLOSE c
+FETCH c
+ROLLBACK
+BEGIN
+DECLARE n NO SCROLL CURSOR FOR SELECT 1
+FETCH n
+FETCH BACKWARD 1 FROM n
+ROLLBACK
+BEGIN
+DECLARE h CURSOR WITH HOLD FOR SELECT n FROM generate_series(1, 3) n
+COMMIT
+FETCH 2 FROM h
+CLOSE h
+CLOSE nothing
+BEGIN
+INSERT INTO dept VALUES (8, 'eight')
+SAVEPOINT s
+INSERT INTO dept VALUES (8, 'eight')
+SELECT 1
+ROLLBACK TO s
+SELECT name FROM dept WHERE id = 8
+RELEASE s
+ROLLBACK
+SELECT count(*) FROM dept WHERE id = 8
+SAVEPOINT s
+COMMIT
+SHOW server_version_num
+SET application_name = 'compare'
+SHOW application_name
+SELECT current_setting('application_name'), set_config('application_name', 'x', false), current_setting('nothing', true)
+SELECT current_setting('nothing')
+SET nothing = 1
+SHOW nothing
+RESET application_name
+DISCARD ALL
+SELECT current_database(), current_schema(), current_user, session_user, current_schemas(true)
+SELECT pg_is_in_recovery(), pg_backend_pid() > 0, version() LIKE 'PostgreSQL%', to_regtype('int4'), format_type(1043, 14), pg_table_is_visible('dept'::regclass)
+SELECT pg_get_userbyid(10) = current_user, pg_get_indexdef('emp_dept'::regclass), pg_get_serial_sequence('dept', 'id')
+SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'emp'::regclass
+SELECT gen_random_uuid() IS NOT NULL, pg_cancel_backend(0) IS NOT NULL, pg_size_pretty(10240::bigint), pg_relation_size('dept'::regclass) >= 0
+SELECT row_number() OVER (ORDER BY id), rank() OVER (ORDER BY name), count(*) OVER () FROM dept ORDER BY id
+SELECT id, sum(id) OVER (ORDER BY id), lag(id) OVER (ORDER BY id), first_value(id) OVER (PARTITION BY id > 1 ORDER BY id) FROM dept ORDER BY id
+SELECT a, row_number() OVER (PARTITION BY a ORDER BY b DESC), dense_rank() OVER (ORDER BY a), percent_rank() OVER (ORDER BY a), cume_dist() OVER (ORDER BY a), ntile(2) OVER (ORDER BY b) FROM (VALUES (1, 1), (1, 2), (2, 3), (3, 4)) v(a, b) ORDER BY b
+SELECT b, sum(b) OVER (ORDER BY a), sum(b) OVER (ORDER BY a ROWS UNBOUNDED PRECEDING), sum(b) OVER (ORDER BY a ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING), last_value(b) OVER (ORDER BY a), nth_value(b, 2) OVER (ORDER BY b) FROM (VALUES (1, 1), (1, 2), (2, 3)) v(a, b) ORDER BY b
+SELECT a, lead(b) OVER (ORDER BY b), lead(b, 2, 0) OVER (ORDER BY b), lag(b, 1, -1) OVER (PARTITION BY a ORDER BY b) FROM (VALUES (1, 1), (1, 2), (2, 3)) v(a, b) ORDER BY b
+SELECT a, sum(count(*)) OVER (ORDER BY a), rank() OVER (ORDER BY count(*) DESC) FROM (VALUES (1), (1), (2)) v(a) GROUP BY a ORDER BY a
+SELECT a, count(*) FILTER (WHERE a > 1) OVER () FROM (VALUES (1), (2)) v(a) ORDER BY row_number() OVER (ORDER BY a DESC)
+SELECT * FROM (SELECT a, row_number() OVER (ORDER BY a DESC) AS n FROM generate_series(1, 5) a) r WHERE n <= 2 ORDER BY n
+SELECT a FROM (VALUES (1)) v(a) WHERE row_number() OVER () = 1
+SELECT sum(sum(a) OVER ()) FROM (VALUES (1)) v(a)
+SELECT lower('A') OVER ()
+SELECT ntile(0) OVER () FROM (VALUES (1)) v(a)
+SELECT unnest(ARRAY[1,2]), generate_series(1, 3), unnest('{}'::int[])
+SELECT generate_subscripts(ARRAY['a','b'], 1) AS s, 10 + generate_series(1, 2) AS g
+SELECT x, generate_series(1, x) FROM (VALUES (1), (2)) v(x) ORDER BY x, 2 DESC
+SELECT count(*) FROM generate_series(date '2020-01-01', date '2020-02-01', '1 week')
+SELECT nothing FROM dept GROUP BY id
+SELECT id, name FROM dept d WHERE (SELECT count(*) FROM dept x WHERE x.id <= d.id) > 2 ORDER BY id
+WITH RECURSIVE tree(id, depth) AS (SELECT 1, 0 UNION ALL SELECT d.id, t.depth + 1 FROM dept d JOIN tree t ON d.id = t.id + 1) SELECT * FROM tree ORDER BY id
+WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 0.5 FROM t WHERE n < 3) SELECT * FROM t
+SELECT interval '1 month' + date '2024-01-31', date '2024-02-29' - interval '1 year', timestamp '2024-01-01' + '2 hours'
+SELECT '{"a": [1, {"b": null}]}'::json -> 'a' -> 1 ->> 'b', '"\u00e4"'::jsonb, '[]'::jsonb || '1'::jsonb, '{"a":1}'::json ->> 'b'
+SELECT pg_size_pretty(0::bigint), pg_size_pretty(10239::bigint), pg_size_pretty(10240::bigint), pg_size_pretty(123456789::bigint), pg_size_pretty(-5000000000000), pg_size_pretty(10485247::bigint)
+SELECT gen_random_uuid() <> gen_random_uuid(), current_setting('server_encoding'), current_setting('nothing', true)
