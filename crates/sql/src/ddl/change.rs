@@ -63,6 +63,7 @@ impl Change<'_> {
             began: now(),
             settings: Arc::new(Settings::new("")),
             taken: Arc::default(),
+            connections: Arc::clone(self.db.connections()),
         };
         Env {
             params: Arc::from([]),
