@@ -326,12 +326,10 @@ impl Builder {
         let runtime = self.runtime(&machine, &placed, parts.wal.as_deref());
         let of_trees = memory.of_trees();
         let runtime = parts.on_threads(runtime, of_trees).map_err(OpenError::Start)?;
-        let durable = match opened {
-            None => None,
-            Some((opened, wal, progress)) => {
-                Some(opened.recover_with_threads(wal, runtime.handle(), &parts.scheme, progress)?)
-            }
+        let recover = |(opened, wal, progress): (DirectoryContents, _, _)| {
+            opened.recover_with_threads(wal, runtime.handle(), &parts.scheme, progress)
         };
+        let durable = opened.map(recover).transpose()?;
         let adaptive = Adaptive::new(
             runtime.handle(),
             Arc::clone(&parts.catalogs),

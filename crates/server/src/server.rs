@@ -97,7 +97,7 @@ pub enum ServerError {
     Random,
 }
 
-/// What all connections of a server share.
+/// The state that all connections of a server share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) database: Arc<SqlDatabase>,
@@ -109,7 +109,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     worker_threads: Option<Arc<WorkerThreads>>,
     slow_log: Option<SlowLog>,
-    /// What a request for metrics has to show; `None` if all are answered.
+    /// The token that a request for metrics has to show; `None` if all are answered.
     pub(crate) http_token: Option<String>,
     pub(crate) phase: watch::Receiver<Phase>,
 }

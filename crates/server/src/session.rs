@@ -38,7 +38,7 @@ pub(crate) struct Session {
     between_rounds: bool,
 }
 
-/// What follows a message.
+/// The step that follows a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Continue,

@@ -103,10 +103,10 @@ pub(crate) enum Broken {
 #[derive(Debug)]
 pub(crate) struct Channel {
     socket: Socket,
-    /// What has arrived; messages up to `taken` have been taken.
+    /// The bytes that have arrived; messages up to `taken` have been taken.
     arrived: Vec<u8>,
     taken: usize,
-    /// What is to be sent, whole messages; bytes up to `sent` have been.
+    /// The bytes to be sent, whole messages; bytes up to `sent` have been.
     out: Vec<u8>,
     sent: usize,
     /// The longest message that is taken.

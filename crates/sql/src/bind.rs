@@ -67,13 +67,13 @@ struct ScopeColumn {
     is_hidden: bool,
 }
 
-/// What can be named in a query: the columns of its `FROM`.
+/// The names of a query: the columns of its `FROM`.
 #[derive(Clone, Debug, Default)]
 struct Scope {
     columns: Vec<ScopeColumn>,
     /// The groups and aggregates, once the query has them.
     grouping: Option<select::Grouping>,
-    /// What the list of the query adds to its rows.
+    /// The values that the list of the query adds to its rows.
     added: window::Added,
 }
 

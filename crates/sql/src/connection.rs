@@ -65,7 +65,7 @@ pub struct StatementDescription {
     pub columns: Option<Vec<Column>>,
 }
 
-/// How a transaction was begun.
+/// The way in which a transaction was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     None,
@@ -208,7 +208,7 @@ impl Connection {
         }
     }
 
-    /// What cancels this connection's statements.
+    /// The handle that cancels this connection's statements.
     #[must_use]
     pub fn cancel_handle(&self) -> CancelHandle {
         CancelHandle(Arc::clone(&self.cancel))
@@ -231,7 +231,7 @@ impl Connection {
         &mut self.settings
     }
 
-    /// What statements of the transaction know of the connection.
+    /// The facts that statements of the transaction know of the connection.
     fn session(&mut self) -> Arc<Session> {
         if let Some(session) = &self.session {
             return Arc::clone(session);

@@ -197,7 +197,7 @@ impl Lines {
     }
 }
 
-/// What rows of a COPY go into: a table, its columns, and the defaults of the others.
+/// The target of a COPY's rows: a table, its columns, and the defaults of the others.
 #[derive(Clone)]
 pub(crate) struct CopyTarget {
     pub(crate) table: Arc<TableEntry>,

@@ -17,7 +17,7 @@ use crate::error::{Severity, SqlError, SqlState};
 use crate::schema::TableMeta;
 use std::sync::Arc;
 
-/// What a statement has done: its command tag, and notices.
+/// The result of a statement: its command tag, and notices.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) tag: &'static str,
@@ -26,7 +26,7 @@ pub(crate) struct Done {
     pub(crate) undo: Option<Undo>,
 }
 
-/// What undoes a statement that made something.
+/// The way to undo a statement that made something.
 #[derive(Debug)]
 pub(crate) enum Undo {
     /// The table is dropped.

@@ -138,7 +138,7 @@ states! {
     IDLE_IN_TRANSACTION_SESSION_TIMEOUT = "25P03";
     /// A setting stays as it is.
     CANT_CHANGE_RUNTIME_PARAM = "55P02";
-    /// What others hold did not become free in time.
+    /// A lock of others did not become free in time.
     LOCK_NOT_AVAILABLE = "55P03";
     /// Memory is used up.
     OUT_OF_MEMORY = "53200";
@@ -202,7 +202,7 @@ pub struct SqlErrorFields {
     pub message: String,
     /// More about it.
     pub detail: Option<String>,
-    /// What can be done.
+    /// The hint: a cure for the error.
     pub hint: Option<String>,
     /// The character of the statement that it is about, from 1.
     pub position: Option<u32>,

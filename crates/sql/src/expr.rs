@@ -69,7 +69,7 @@ pub(crate) enum ArithmeticOp {
     ShiftRight,
 }
 
-/// What a subquery stands for.
+/// The meaning of a subquery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SubqueryKind {
     /// Its one value, or NULL.
@@ -149,7 +149,7 @@ pub(crate) enum Expr {
     },
 }
 
-/// What expressions are evaluated in besides a row. A clone shares most of it, so that one can go to other workers.
+/// The environment in which expressions are evaluated, besides a row. A clone shares most of it, so that one can go to other workers.
 #[derive(Clone)]
 pub(crate) struct Env {
     pub(crate) params: Arc<[Value]>,

@@ -15,7 +15,7 @@ pub(crate) struct Json {
     end: usize,
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Null,

@@ -100,7 +100,7 @@ fn entry(database: &Database, name: &str, meta: TableMeta) -> Option<TableEntry>
     })
 }
 
-/// What would be kept of a table that a program has declared.
+/// The description that would be kept of a table that a program has declared.
 fn declared(definitions: &Definitions, table: &TableDef) -> TableMeta {
     let columns = table.columns.iter().map(|column| {
         let (ty, modifier) = type_of_stored(column);

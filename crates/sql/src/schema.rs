@@ -79,7 +79,7 @@ pub(crate) struct ForeignMeta {
     pub(crate) cascade: bool,
 }
 
-/// What is kept of a table beside the engine's definition of it.
+/// The description that is kept of a table beside the engine's definition of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TableMeta {
     /// The engine's name of it.

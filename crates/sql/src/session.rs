@@ -1,4 +1,4 @@
-//! What statements know of the connection they come from.
+//! The facts that statements know of the connection they come from.
 //!
 //! Owns: the values of `current_user` and the like, and the last numbers that the connection took from sequences. Never: changes a
 //! setting.
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cancel::Connections;
 use crate::settings::Settings;
 
-/// What statements of one transaction know of their connection.
+/// The facts that statements of one transaction know of their connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) user: Arc<str>,

@@ -18,7 +18,7 @@ pub(crate) const SERVER_VERSION_NUM: &str = "170000";
 enum Accepts {
     /// Any text.
     Any,
-    /// What it is, and nothing else: changing it is refused.
+    /// A fixed value: changing it is refused.
     Fixed,
     /// One of these, in any case; the first spelling is kept.
     OneOf(&'static [&'static str]),

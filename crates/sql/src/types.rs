@@ -327,7 +327,7 @@ impl std::fmt::Display for SqlType {
     }
 }
 
-/// What narrows a type down: the length of a text in characters, or the digits of a number.
+/// A modifier, which narrows a type down: the length of a text in characters, or the digits of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Modifier {
     /// Nothing.

@@ -65,7 +65,7 @@ enum RouteStart {
     Elsewhere(WorkerId),
 }
 
-/// What is left to do for a stored procedure that a session has begun ([`Session::begin_stored`]).
+/// The rest of a stored procedure that a session has begun ([`Session::begin_stored`]).
 #[must_use = "the procedure may have run, and is not finished"]
 pub struct Unfinished<'a>(Rest<'a>);
 

@@ -104,6 +104,27 @@ impl Binder<'_> {
         Ok(bound)
     }
 
+    /// Binds the condition of a join, whose columns begin at `start`, to its parts.
+    fn on_condition(
+        &mut self,
+        condition: &ast::Expr,
+        columns: &[ScopeColumn],
+        start: usize,
+    ) -> Result<Vec<Expr>, SqlError> {
+        let mut visible = columns.to_vec();
+        for column in &mut visible[..start] {
+            // Tables before this item of the list cannot be named in its conditions.
+            (column.table, column.is_merged) = (String::new(), true);
+        }
+        self.scopes.push(Scope { columns: visible, ..Scope::default() });
+        let bound = self.condition(condition, "JOIN/ON");
+        self.scopes.pop();
+        Ok(match bound? {
+            Expr::And(parts) => parts,
+            other => vec![other],
+        })
+    }
+
     fn join_condition(
         &mut self,
         constraint: &ast::JoinConstraint,
@@ -114,20 +135,7 @@ impl Binder<'_> {
     ) -> Result<Vec<Expr>, SqlError> {
         let names: Vec<String> = match constraint {
             ast::JoinConstraint::None => return Ok(Vec::new()),
-            ast::JoinConstraint::On(condition) => {
-                let mut visible = columns.to_vec();
-                for column in &mut visible[..start] {
-                    // Tables before this item of the list cannot be named in its conditions.
-                    (column.table, column.is_merged) = (String::new(), true);
-                }
-                self.scopes.push(Scope { columns: visible, ..Scope::default() });
-                let bound = self.condition(condition, "JOIN/ON");
-                self.scopes.pop();
-                return Ok(match bound? {
-                    Expr::And(parts) => parts,
-                    other => vec![other],
-                });
-            }
+            ast::JoinConstraint::On(condition) => return self.on_condition(condition, columns, start),
             ast::JoinConstraint::Using(names) => {
                 names.iter().map(|name| object_name(name).map(|(_, name)| name)).collect::<Result<_, _>>()?
             }

@@ -117,12 +117,7 @@ impl Binder<'_> {
             node = Node::Distinct(Box::new(node), Vec::new());
         }
         if !keys.is_empty() {
-            node = Node::Sort(Box::new(node), keys);
-            if !on.is_empty() {
-                node = Node::Distinct(Box::new(node), on.into_iter().map(Expr::Column).collect());
-            }
-            let kept: Vec<Expr> = (0..width).map(Expr::Column).collect();
-            node = Node::Project(Box::new(node), kept);
+            node = ordered(node, keys, on, width);
         }
         Ok(Query { root: node, columns })
     }
@@ -499,4 +494,14 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
         ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_owned(),
         _ => "?column?".to_owned(),
     }
+}
+
+/// Puts the rows of `node` in the order of `keys`, leaves one of those that are alike in the columns `on`, if there are any, and keeps
+/// the first `width` columns.
+fn ordered(node: Node, keys: Vec<SortKey>, on: Vec<usize>, width: usize) -> Node {
+    let mut node = Node::Sort(Box::new(node), keys);
+    if !on.is_empty() {
+        node = Node::Distinct(Box::new(node), on.into_iter().map(Expr::Column).collect());
+    }
+    Node::Project(Box::new(node), (0..width).map(Expr::Column).collect())
 }

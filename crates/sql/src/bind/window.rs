@@ -18,7 +18,7 @@ const WINDOWS: usize = 1 << 40;
 /// The number of the first column of functions that return rows.
 const SETS: usize = 1 << 41;
 
-/// What the list of a SELECT adds to the rows.
+/// The values that the list of a SELECT adds to the rows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Added {
     pub(super) windows: Vec<WindowCall>,

@@ -15,7 +15,7 @@ use crate::value::Value;
 
 type Returning = Option<(Vec<Expr>, Vec<OutputColumn>)>;
 
-/// What is done about a row that is there: what is set of it, and the condition of that.
+/// The action for a row that is there: the columns that are set, and the condition of that.
 type OnConflict = (Option<Vec<(usize, Expr)>>, Option<Expr>);
 
 /// Where the rows come from that a statement changes.

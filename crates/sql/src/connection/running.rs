@@ -20,7 +20,7 @@ use crate::value::Value;
 
 /// The size of the pieces in which rows are handed to a sink.
 const PIECE: usize = 1 << 20;
-/// How often a statement is planned again because its tables have changed meanwhile.
+/// Number of times a statement is planned again because its tables have changed meanwhile.
 const ATTEMPTS: usize = 10;
 
 impl Connection {

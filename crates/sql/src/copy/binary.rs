@@ -5,9 +5,9 @@ use crate::format::{Format, decode};
 use crate::types::SqlType;
 use crate::value::Value;
 
-/// What the data begins with: a signature, flags, and the length of an extension.
+/// The beginning of the data: a signature, flags, and the length of an extension.
 pub(crate) const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
-/// What stands in the place of the number of fields behind the last row.
+/// The value in the place of the number of fields behind the last row.
 pub(crate) const TRAILER: [u8; 2] = (-1_i16).to_be_bytes();
 
 /// The length of the signature, without flags and extension.

@@ -29,7 +29,7 @@ pub(super) fn decode(table: &TableEntry, columns: &[usize], row: &DynRow) -> Res
     Ok(values)
 }
 
-/// What a walk over rows carries from partition to partition.
+/// The state that a walk over rows carries from partition to partition.
 struct Walk<T> {
     state: T,
     failed: Option<SqlError>,

@@ -237,7 +237,7 @@ fn stored_assignments(
         .collect()
 }
 
-/// What becomes of a row that was found: its revision, and the row that it becomes.
+/// The fate of a row that was found: its revision, and the row that it becomes.
 type Revised = (Revision, Result<Option<Row>, SqlError>);
 
 fn decide_update(plan: &Plan, env: &Env, stored: &DynRow) -> Result<Revised, Abort> {

@@ -65,7 +65,7 @@ const PATTERNS: [&str; 50] = [
     "FF6", "RM", "Y", "FX",
 ];
 
-/// What a template is made into.
+/// A piece of a template.
 enum Piece {
     Literal(char),
     /// A pattern, as it was written, without padding if `fills` is unset, with an ordinal's ending behind it if one is wanted.

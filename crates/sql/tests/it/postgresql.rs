@@ -40,7 +40,7 @@ fn state(line: &str) -> String {
     line.split(": ").next().unwrap_or(line).replace("ERROR ", "ERROR:  ")
 }
 
-/// What this crate answers, in the form of the recorded answers.
+/// The answer of this crate, in the form of the recorded answers.
 fn answered(client: &mut Client, statement: &str) -> (Vec<String>, Vec<String>) {
     let described = pollster::block_on(async {
         let described = match client.connection.parse("", statement, &[]).await {

@@ -1,4 +1,4 @@
-//! What psql asks the catalogs for `\d`, `\dt` and the like, in its forms.
+//! The questions that psql asks the catalogs for `\d`, `\dt` and the like, in its forms.
 
 use crate::support::{Client, check, database};
 

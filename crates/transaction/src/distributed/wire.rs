@@ -157,6 +157,12 @@ pub(super) trait Put {
         self.put(&value.to_le_bytes());
     }
 
+    /// Appends the head of a message: its kind, and the number by which its receiver finds what it is about.
+    fn put_head(&mut self, kind: u8, number: u64) {
+        self.put_u8(kind);
+        self.put_u64(number);
+    }
+
     /// Appends a key, whose length fits in 16 bits as the storage bounds it.
     fn put_key(&mut self, key: &[u8]) {
         self.put_u16(key.len() as u16);
@@ -321,10 +327,7 @@ const COMMIT: u8 = 13;
 
 impl<'a> Message<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        let mut begin = |kind: u8, number: u64| {
-            out.put_u8(kind);
-            out.put_u64(number);
-        };
+        let mut begin = |kind: u8, number: u64| out.put_head(kind, number);
         match self {
             Message::Fetch { txn, incarnation, age, is_last, requests } => {
                 begin(FETCH, txn.0);

@@ -14,7 +14,7 @@ use super::with_the_server::Served;
 
 /// Clients at a time.
 const CLIENTS: u64 = 6;
-/// How often the server is killed.
+/// Number of times the server is killed.
 const KILLS: usize = 3;
 /// Transactions that are acknowledged between two kills, at least.
 const BETWEEN: usize = 60;
@@ -85,7 +85,7 @@ fn run(client: &mut Client, text: &str) -> Result<Result<Option<u64>, String>, C
     Ok(done)
 }
 
-/// What the clients of a run share.
+/// The state that the clients of a run share.
 #[derive(Default)]
 struct Shared {
     moments: AtomicU64,
