@@ -115,7 +115,7 @@ fn one_transaction(
     let id = shared.transactions.fetch_add(1, Ordering::SeqCst);
     let began = shared.moments.fetch_add(1, Ordering::SeqCst);
     let counted = run(client, "BEGIN; UPDATE counter SET n = n + 1 WHERE id = 1 RETURNING n")?;
-    if id % LEFT == 0 {
+    if id.is_multiple_of(LEFT) {
         return Ok(true);
     }
     if let Ok(Some(number)) = counted {
@@ -149,7 +149,10 @@ fn histories_of_clients_survive_kills() {
         std::thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| work(&sockets, &shared))).collect();
             while shared.told.load(Ordering::SeqCst) < kill * BETWEEN {
-                assert!(!clients.iter().all(|client| client.is_finished()), "the server has gone by itself");
+                assert!(
+                    !clients.iter().all(std::thread::ScopedJoinHandle::is_finished),
+                    "the server has gone by itself"
+                );
                 std::thread::yield_now();
             }
             drop(served);
