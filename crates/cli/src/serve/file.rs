@@ -92,11 +92,8 @@ mod tests {
         let mut command = Cli::command();
         let serve = command.find_subcommand_mut("serve").expect("the command");
         for option in serve.get_arguments().filter_map(clap::Arg::get_long) {
-            let is_listed = example.lines().any(|line| {
-                line.trim_start_matches(['#', ' '])
-                    .split_once('=')
-                    .is_some_and(|(name, _)| name.trim() == option)
-            });
+            let mut names = example.lines().filter_map(|line| line.strip_prefix("#= ")?.split_once(" = "));
+            let is_listed = names.any(|(name, _)| name == option);
             assert!(
                 is_listed || ["config", "help"].contains(&option),
                 "--{option} is missing in contrib/atrapos.toml"

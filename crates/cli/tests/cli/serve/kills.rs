@@ -149,7 +149,10 @@ fn histories_of_clients_survive_kills() {
         std::thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(|| work(&sockets, &shared))).collect();
             while shared.told.load(Ordering::SeqCst) < kill * BETWEEN {
-                assert!(!clients.iter().all(std::thread::ScopedJoinHandle::is_finished), "the server has gone by itself");
+                assert!(
+                    !clients.iter().all(std::thread::ScopedJoinHandle::is_finished),
+                    "the server has gone by itself"
+                );
                 std::thread::yield_now();
             }
             drop(served);
