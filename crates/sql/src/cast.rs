@@ -17,9 +17,9 @@ use crate::value::Value;
 pub(crate) enum Castability {
     /// Anywhere.
     Implicit,
-    /// Where a value is assigned to a column.
+    /// In the assignment of a value to a column.
     Assignment,
-    /// Where the statement says so.
+    /// By a cast that the statement has.
     Explicit,
 }
 

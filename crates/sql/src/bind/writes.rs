@@ -18,7 +18,7 @@ type Returning = Option<(Vec<Expr>, Vec<OutputColumn>)>;
 /// The action for a row that is there: the columns that are set, and the condition of that.
 type OnConflict = (Option<Vec<(usize, Expr)>>, Option<Expr>);
 
-/// Where the rows come from that a statement changes.
+/// The source of the rows that a statement changes.
 enum Target {
     Scan(Scan),
     Joined(Joined),

@@ -19,13 +19,13 @@ fn many_accounts() -> Schema {
     Schema::new().table::<Items>().split_evenly("items", 0, MANY_ACCOUNTS - 1)
 }
 
-/// How many sessions there are, and what each does.
+/// Number of sessions, and the work of each.
 #[derive(Clone, Copy)]
 struct Load {
     sessions: usize,
     transactions: u64,
     accounts: u64,
-    /// How many percent of the transactions count all the money.
+    /// Percentage of the transactions that count all the money.
     counting: u64,
 }
 
@@ -69,6 +69,52 @@ fn moving(items: TableRef<Items>, key: u64, cents: i64) -> Action<impl Operation
     })
 }
 
+/// Moves money between two accounts in one of several ways.
+async fn transfer(
+    tx: &mut Tx<'_>,
+    items: TableRef<Items>,
+    (from, to): (u64, u64),
+    cents: i64,
+    kind: u64,
+) -> Result<(), Abort> {
+    match kind {
+        // Both in one phase.
+        0..=2 => {
+            if cents % 2 == 0 {
+                tx.declare_last();
+            }
+            tx.join((moving(items, from, -cents), moving(items, to, cents))).await?;
+        }
+        // One after the other.
+        3 | 4 => {
+            tx.run(moving(items, from, -cents)).await?;
+            tx.declare_last();
+            tx.run(moving(items, to, cents)).await?;
+        }
+        // Read first, write what was computed from it.
+        5 if from != to => {
+            let (a, b) = tx.join((items.get(from), items.get(to))).await?;
+            if let (Some(a), Some(b)) = (a, b) {
+                let (a, b) = (a.value - cents, b.value + cents);
+                tx.update(items, to, move |row| row.value = b).await?;
+                tx.update(items, from, move |row| row.value = a).await?;
+            }
+        }
+        // The account moves to another row as a whole.
+        _ if from != to => {
+            if let Some(row) = tx.delete(items, from).await? {
+                let taken = tx.update(items, to, move |other| other.value += row.value).await?;
+                if taken.is_none() {
+                    return Err(Abort::user("there is no such account"));
+                }
+                tx.insert(items, from, item(0)).await?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
 fn transfers(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result<(), String> {
     let items = engine.table::<Items>();
     let (accounts, money) = (load.accounts, EACH * load.accounts as i64);
@@ -89,41 +135,7 @@ fn transfers(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Resu
                 if counting {
                     return count_money(tx, items, backward).await.map(Some);
                 }
-                match kind {
-                    // Both in one phase.
-                    0..=2 => {
-                        if cents % 2 == 0 {
-                            tx.declare_last();
-                        }
-                        tx.join((moving(items, from, -cents), moving(items, to, cents))).await?;
-                    }
-                    // One after the other.
-                    3 | 4 => {
-                        tx.run(moving(items, from, -cents)).await?;
-                        tx.declare_last();
-                        tx.run(moving(items, to, cents)).await?;
-                    }
-                    // Read first, write what was computed from it.
-                    5 if from != to => {
-                        let (a, b) = tx.join((items.get(from), items.get(to))).await?;
-                        if let (Some(a), Some(b)) = (a, b) {
-                            let (a, b) = (a.value - cents, b.value + cents);
-                            tx.update(items, to, move |row| row.value = b).await?;
-                            tx.update(items, from, move |row| row.value = a).await?;
-                        }
-                    }
-                    // The account moves to another row as a whole.
-                    _ if from != to => {
-                        if let Some(row) = tx.delete(items, from).await? {
-                            let taken = tx.update(items, to, move |other| other.value += row.value).await?;
-                            if taken.is_none() {
-                                return Err(Abort::user("there is no such account"));
-                            }
-                            tx.insert(items, from, item(0)).await?;
-                        }
-                    }
-                    _ => {}
-                }
+                transfer(tx, items, (from, to), cents, kind).await?;
                 if aborts { Err(Abort::user("as planned")) } else { Ok(None) }
             })
             .await;

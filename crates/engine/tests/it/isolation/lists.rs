@@ -226,7 +226,7 @@ atrapos::stored_procedures! {
     run: |own, tx, lists| make_all(tx, *lists, &own.steps, own.aborts);
 }
 
-/// How many sessions there are, and what each does.
+/// Number of sessions, and the work of each.
 #[derive(Clone, Copy)]
 struct Load {
     sessions: usize,
@@ -308,7 +308,7 @@ fn short_histories_are_serializable_on_threads() {
     threaded(12, lists, serializable);
 }
 
-/// What happened in a simulation: its trace, what committed, and how often transactions waited and were victims.
+/// The course of a simulation: its trace, the history of what committed, and how often transactions waited and were victims.
 fn run_of(seed: u64) -> (u64, History, atrapos::Statistics) {
     let mut engine = Engine::simulated(lists(), 3, seed);
     let history = history(&mut engine, 3, seed, FEW).unwrap();
