@@ -11,8 +11,9 @@ use crate::error::ChannelError;
 use crate::frame::{HEADER_BYTES, Header};
 use crate::kind::ChannelKind;
 
-/// The version of the protocol that this release speaks: of handshakes, frames and rings.
-pub const PROTOCOL_VERSION: u8 = 1;
+/// The version of the protocol that this release speaks: of handshakes, frames and rings, and of the messages that instances of a
+/// deployment send each other in them.
+pub const PROTOCOL_VERSION: u8 = 2;
 /// The longest greeting, its header left out.
 pub(crate) const GREETING_BYTES_MAX: usize = 4096;
 

@@ -34,7 +34,7 @@ use cursors::Cursor;
 use extended::{Portal, Prepared};
 use planning::CachedPlan;
 
-/// Who connects, and what the client asks for when it does.
+/// The user who connects, and the settings that the client asks for.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
     /// The user.

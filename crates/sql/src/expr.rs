@@ -74,7 +74,7 @@ pub(crate) enum ArithmeticOp {
 pub(crate) enum SubqueryKind {
     /// Its one value, or NULL.
     Scalar,
-    /// Whether it has rows.
+    /// True if it has rows.
     Exists,
     /// The values of its first column, as an array.
     Array,

@@ -257,7 +257,7 @@ pub(crate) struct Query {
     pub(crate) columns: Vec<OutputColumn>,
 }
 
-/// Where rows that are inserted come from.
+/// An INSERT: the table, and the source of its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Insert {
     pub(crate) table: Arc<TableEntry>,

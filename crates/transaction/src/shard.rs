@@ -97,7 +97,7 @@ pub struct Shard {
     pub commit_waiters: Option<CommitWaiters>,
     /// The monitor of the worker's partitions.
     pub monitor: Monitor,
-    /// What the worker has of the system state that workers share, if any is.
+    /// The worker's view of the system state that workers share, if any is.
     system_state: Option<Box<StateView>>,
     /// The links to other instances, if the database is an instance of a deployment.
     pub peers: OnceCell<Peers>,

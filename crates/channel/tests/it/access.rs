@@ -186,7 +186,7 @@ fn an_answer_of_another_version_is_a_refusal() {
     let later = UnixListener::bind(directory.path().join("instance-0.sock")).expect("it is free");
     let answering = thread::spawn(move || {
         let (mut guest, _) = later.accept().expect("somebody connects");
-        guest.write_all(&[0xA7, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).expect("there is room");
+        guest.write_all(&[0xA7, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).expect("there is room");
     });
     let options = ConnectOptions::new(directory.path(), watcher);
     let error = connect(&options, hello(ChannelKind::Shm), crate::support::deadline())
@@ -194,7 +194,7 @@ fn an_answer_of_another_version_is_a_refusal() {
         .expect_err("refused");
     answering.join().expect("it does not panic");
     assert!(
-        matches!(&error, ChannelError::Refused(sentence) if sentence.contains("speaks version 2")),
+        matches!(&error, ChannelError::Refused(sentence) if sentence.contains("speaks version 9")),
         "{error}"
     );
 }

@@ -82,11 +82,11 @@ fn other_versions_and_frames_that_are_too_large_are_refused_with_a_sentence() {
     let running = deployment.start_all();
     let good = deployment.client(PATIENCE);
     good.call(&Insert { key: 1, number: 5 }).expect("a new key");
-    let too_large = [0xA7, 1, 0, 0, 0xFF, 0xFF, 0xFF, 0x7F, 0, 0, 0, 0];
+    let too_large = [0xA7, 2, 0, 0, 0xFF, 0xFF, 0xFF, 0x7F, 0, 0, 0, 0];
     for (header, words) in [
         (
             [0xA7, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-            "speaks version 9 of the channels' protocol, and this instance version 1",
+            "speaks version 9 of the channels' protocol, and this instance version 2",
         ),
         (too_large, "announces 2147483647 bytes, where at most 4096 are allowed"),
     ] {

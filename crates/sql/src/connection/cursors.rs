@@ -18,7 +18,7 @@ use crate::sink::{Column, Sink};
 pub(super) struct Cursor {
     columns: Vec<Column>,
     messages: Vec<u8>,
-    /// Where each row's message begins, and the end of the last one.
+    /// The beginning of each row's message, and the end of the last one.
     starts: Vec<usize>,
     place: usize,
     scrolls: bool,
