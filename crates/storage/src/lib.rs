@@ -24,7 +24,7 @@ pub use key::{
     encode_delimited, first_eight, from_ordered_bits, ordered_bits, prefix_successor,
 };
 pub use memory::{HeapMemory, Memory, OutOfMemory, RationedMemory};
-pub use prefetch::prefetch_value;
+pub use prefetch::{RowLines, prefetch_value};
 pub use row::{
     Column, ColumnAt, ColumnRef, ColumnType, Field, FixedStr, FixedStrError, Overwritten, OverwrittenBytes,
     Row, RowEdit, RowError, RowView, bit_of, column_bytes, push_variable, set_bit, take_variable,
@@ -34,5 +34,5 @@ pub use scalars::{Date, Decimal, Timestamp, Uuid};
 pub use tree::{
     AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, MAX_ROW_BYTES,
     Position, Probe, Range, RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, UndoableUpdate,
-    locate_batch,
+    locate_ahead, locate_batch,
 };

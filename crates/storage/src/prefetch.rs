@@ -36,6 +36,36 @@ pub(crate) fn prefetch_lines<const LINES: usize, T>(address: *const T) {
     }
 }
 
+/// The lines of a row that a look-up has found and that are to be asked for later.
+///
+/// A core has some twenty misses in flight: the lines of many long rows asked for at once stop it until most have come, and
+/// then lie in the nearest cache in place of what is used meanwhile. Asked for shortly before each row is read, they come
+/// while other transactions run.
+#[derive(Debug, Clone, Copy)]
+pub struct RowLines {
+    /// A number: the row may be gone when its lines are asked for.
+    address: usize,
+    lines: usize,
+}
+
+impl RowLines {
+    /// No lines.
+    pub const NONE: RowLines = RowLines { address: 0, lines: 0 };
+
+    #[inline]
+    pub(crate) fn new(first: *const u8, lines: usize) -> RowLines {
+        RowLines { address: first.addr(), lines }
+    }
+
+    /// Asks for the lines.
+    #[inline]
+    pub fn fetch(self) {
+        for line in 0..self.lines {
+            prefetch(std::ptr::without_provenance::<u8>(self.address).wrapping_add(line * LINE_BYTES));
+        }
+    }
+}
+
 /// Asks for all lines of a value, which another processing unit may have written last.
 #[inline]
 pub fn prefetch_value<T: ?Sized>(value: &T) {

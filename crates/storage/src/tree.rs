@@ -25,7 +25,7 @@ mod scan;
 mod split_append;
 mod undo;
 
-pub use batch::{Probe, locate_batch};
+pub use batch::{Probe, locate_ahead, locate_batch};
 pub use bulk::{BulkError, BulkLoader};
 pub use bytes::TreeBytes;
 pub use check::{CheckError, TreeSummary};
@@ -56,6 +56,9 @@ const MORE_LINES: usize = 5;
 
 /// Limit of the lines of a record that are asked for, besides the one it begins in.
 const RECORD_LINES_MAX: usize = 16;
+
+/// Lines up to which those of a record are asked for with the other records of a batch, however late it is read.
+const RECORD_LINES_FEW: usize = 4;
 
 /// The layout of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

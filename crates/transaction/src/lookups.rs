@@ -19,7 +19,7 @@ use arrayvec::ArrayVec;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::{TableId, TreeKind};
 use atrapos_runtime::{TaskId, Ticks};
-use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
+use atrapos_storage::{KeyBuf, Position, Probe, RowLines, locate_ahead, locate_batch};
 use smallvec::SmallVec;
 
 use crate::branch::Access;
@@ -148,8 +148,15 @@ pub struct Lookups {
     next_ticket: Cell<u64>,
     /// Look-ups with tickets before this one were deferred under another scheme.
     stale_before: Cell<u64>,
+    /// The lines of long rows that the look-ups made last have found, in the order in which their tasks have their turns.
+    ahead: RefCell<ArrayVec<RowLines, BATCH>>,
+    /// The next of them to be asked for; the number of them if there is none.
+    next_ahead: Cell<usize>,
     turns: Turns,
 }
+
+/// Number of long rows whose lines are on their way while another is read.
+const AHEAD: usize = 2;
 
 /// The turns that transactions take one after another without a deferred look-up between them.
 ///
@@ -303,6 +310,7 @@ impl Lookups {
                 && lookup.ticket == ticket
                 && let Some(position) = lookup.found.get()
             {
+                self.fetch_ahead();
                 return Some((lookup.partition, position));
             }
             if !self.make_some(worker) {
@@ -310,6 +318,16 @@ impl Lookups {
                 // tree finds the row without a hint.
                 return None;
             }
+        }
+    }
+
+    /// Asks for the lines of the next long row.
+    #[inline(always)]
+    fn fetch_ahead(&self) {
+        let next = self.next_ahead.get();
+        if let Some(lines) = self.ahead.borrow().get(next) {
+            self.next_ahead.set(next + 1);
+            lines.fetch();
         }
     }
 
@@ -336,10 +354,13 @@ impl Lookups {
                 asked.push(lookup);
             }
         }
-        locate_batch(&mut probes);
+        locate_ahead(&mut probes);
         for (lookup, probe) in asked.iter().zip(&probes) {
             lookup.found.set(Some(probe.position));
         }
+        self.ahead.replace(probes.iter().map(Probe::lines_left).collect());
+        self.next_ahead.set(0);
+        (0..AHEAD).for_each(|_| self.fetch_ahead());
         worker.shard().stats.interleaved.add(probes.len() as u64);
         let probed = asked.iter().map(|lookup| lookup.partition.table).zip(&probes);
         fetch_indexed_rows(&tables, probed);

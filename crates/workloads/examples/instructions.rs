@@ -1,12 +1,15 @@
 //! A fixed number of transactions of one class, by sessions on one worker, for counting their instructions: the difference
-//! between two runs, divided by the difference of their numbers. `scripts/instructions` does it.
+//! between two runs, divided by the difference of their numbers. `scripts/instructions` does it. In a directory, which must be new,
+//! the database is durable, and nobody waits for commits.
 //!
-//! `instructions tatp|tpcc|micro|columns <class|standard> <sessions> <transactions>`
+//! `instructions tatp|tpcc|ycsb|micro|columns <class|standard> <sessions> <transactions> [directory]`
 //!
 //! The classes of `columns` are `read-narrow`, `read-wide`, `update-narrow` and `update-wide`: one session reads two columns of a
 //! row, or updates one, of 4 columns and 32 bytes or of 20 columns and 300 bytes.
 //!
 //! The classes of `micro` are `read-N` and `update-N`: N of the 2,000 rows of one site.
+//!
+//! The classes of `ycsb` are its letters or shares of kinds; it has 2,000 records of 1,000 bytes.
 //!
 //! TATP has 2,000 subscribers. TPC-C has one warehouse of 1,000 items and 100 customers per district, and nothing remote.
 
@@ -16,10 +19,13 @@ use std::hint::black_box;
 use std::pin::pin;
 use std::process::ExitCode;
 
-use atrapos::{Database, LoadProgress, Schema, Session, Table, Tx, WorkerId, row};
+use atrapos::{Database, Durability, LoadProgress, Schema, Session, Table, Tx, WorkerId, row};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
+use atrapos_workloads::ycsb::mix::Mix;
+use atrapos_workloads::ycsb::schema::Wide as WideRecord;
+use atrapos_workloads::ycsb::{Ycsb, YcsbConfig};
 use atrapos_workloads::{Client, KeyChoice, Reach, Workload};
 
 /// Runs one session: its share of the transactions, counting those that have committed or failed as the workload expects.
@@ -38,7 +44,12 @@ fn run<W: Workload>(
     sessions: u64,
     transactions: u64,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let db = Database::builder(workload.schema()).workers(1).pin(false).huge_pages(false).in_memory()?;
+    let builder = Database::builder(workload.schema()).workers(1).pin(false).huge_pages(false);
+    // The fifth argument is a directory: with it commits are written there, and nobody waits for them.
+    let db = match std::env::args().nth(5) {
+        Some(directory) => builder.durability(Durability::Relaxed { max_loss_ms: 100 }).open(directory)?,
+        None => builder.in_memory()?,
+    };
     workload.load(&db, &LoadProgress::default())?;
     let share = transactions / sessions;
     let mut handles = Vec::new();
@@ -61,7 +72,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!(
-                "error: {error}; use tatp|tpcc|micro|columns <class|standard> <sessions> <transactions>"
+                "error: {error}; use tatp|tpcc|ycsb|micro|columns <class|standard> <sessions> <transactions> [directory]"
             );
             ExitCode::from(2)
         }
@@ -197,7 +208,7 @@ async fn load_columns(session: &Session) -> Result<(), Box<dyn std::error::Error
 }
 
 fn counted(arguments: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
-    let &[workload, mix, sessions, transactions] = arguments else {
+    let &[workload, mix, sessions, transactions, ..] = arguments else {
         return Err("four arguments are needed".into());
     };
     let (sessions, transactions) = (sessions.parse::<u64>()?.max(1), transactions.parse()?);
@@ -206,6 +217,12 @@ fn counted(arguments: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
         "tpcc" => {
             let small = TpccConfig { warehouses: 1, items: 1_000, customers: 100, ..TpccConfig::default() };
             run(&Tpcc::new(TpccConfig { mix: mix.parse()?, ..small })?, sessions, transactions)
+        }
+        "ycsb" => {
+            let mix: Mix = mix.parse()?;
+            let distribution = mix.distribution();
+            let config = YcsbConfig { mix, distribution, rows: 2_000, ..YcsbConfig::default() };
+            run(&Ycsb::<WideRecord>::new(config)?, sessions, transactions)
         }
         "micro" => {
             let (kind, rows) =

@@ -12,34 +12,87 @@ const fn range_bytes(is_long: bool) -> usize {
     if is_long { 8 } else { 4 }
 }
 
-/// Pushes the ranges in which `new` differs from `old`; false, with any of them pushed, when the whole row is shorter.
-/// `LONG` is for rows of more than 65,535 bytes.
+/// Pushes the ranges in which `new` differs from `old`, which is as long; false, with any of them pushed, when the whole row is
+/// shorter. `LONG` is for rows of more than 65,535 bytes.
 #[inline]
 pub(super) fn push_ranges<const LONG: bool>(out: &mut Vec<u8>, old: &[u8], new: &[u8]) -> bool {
     let count_at = out.len();
-    let limit = count_at + 4 + new.len();
-    out.push(0);
-    let mut ranges = 0_u8;
-    let mut from = next_difference(old, new, 0);
-    while from < new.len() {
-        // The range goes on to the last difference that has no more than the merged gap before it.
-        let mut to = from + 1;
-        let next = loop {
-            let next = next_difference(old, new, to);
-            if next == new.len() || next - to > range_bytes(LONG) {
-                break next;
-            }
-            to = next + 1;
-        };
-        if ranges == u8::MAX || out.len() + range_bytes(LONG) + (to - from) > limit {
+    let mut ranges = Ranges::<LONG> { limit: count_at + 4 + new.len(), count: 0, new, out };
+    ranges.out.push(0);
+    let mut last: Option<Range<usize>> = None;
+    let fits = each_difference(old, new, |found| match &mut last {
+        // A range goes on to the last difference that has no more than the merged gap before it.
+        Some(range) if found.start - range.end <= range_bytes(LONG) => {
+            range.end = found.end;
+            true
+        }
+        _ => last.replace(found).is_none_or(|range| ranges.push(range)),
+    });
+    let fits = fits && last.take().is_none_or(|range| ranges.push(range));
+    let count = ranges.count;
+    out[count_at] = count;
+    fits
+}
+
+/// The ranges of a row that are pushed.
+struct Ranges<'a, const LONG: bool> {
+    out: &'a mut Vec<u8>,
+    new: &'a [u8],
+    count: u8,
+    /// The length at which the whole row is shorter.
+    limit: usize,
+}
+
+impl<const LONG: bool> Ranges<'_, LONG> {
+    /// Pushes a range; false if the whole row is shorter.
+    #[inline]
+    fn push(&mut self, range: Range<usize>) -> bool {
+        if self.count == u8::MAX || self.out.len() + range_bytes(LONG) + range.len() > self.limit {
             return false;
         }
-        ranges += 1;
-        push_range::<LONG>(out, from, &new[from..to]);
-        from = next;
+        self.count += 1;
+        push_range::<LONG>(self.out, range.start, &self.new[range]);
+        true
     }
-    out[count_at] = ranges;
-    true
+}
+
+/// Bytes that are compared at once where most are equal.
+const BLOCK: usize = 32;
+
+/// Hands the places where two rows of one length differ to `each`, in order, until it returns false; returns what it returned
+/// last. A place is within a word of eight bytes: from the first byte that differs to the last.
+#[inline(always)]
+fn each_difference(old: &[u8], new: &[u8], mut each: impl FnMut(Range<usize>) -> bool) -> bool {
+    let mut word = |at: usize, old: u64, new: u64| {
+        let difference = old ^ new;
+        if difference == 0 {
+            return true;
+        }
+        let first = difference.trailing_zeros() as usize / 8;
+        each(at + first..at + 8 - difference.leading_zeros() as usize / 8)
+    };
+    let mut words = |at: usize, old: &[[u8; 8]], new: &[[u8; 8]]| {
+        let mut pairs = old.iter().zip(new).enumerate();
+        pairs.all(|(place, (old, new))| {
+            word(at + 8 * place, u64::from_le_bytes(*old), u64::from_le_bytes(*new))
+        })
+    };
+    let ((old_blocks, old_rest), (new_blocks, new_rest)) =
+        (old.as_chunks::<BLOCK>(), new.as_chunks::<BLOCK>());
+    for (block, (old, new)) in old_blocks.iter().zip(new_blocks).enumerate() {
+        if old != new && !words(BLOCK * block, old.as_chunks().0, new.as_chunks().0) {
+            return false;
+        }
+    }
+    let at = BLOCK * old_blocks.len();
+    let ((old_words, old_tail), (new_words, new_tail)) =
+        (old_rest.as_chunks::<8>(), new_rest.as_chunks::<8>());
+    if !words(at, old_words, new_words) {
+        return false;
+    }
+    // Fewer than eight bytes, as the low ones of a word.
+    let low = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    word(at + 8 * old_words.len(), low(old_tail), low(new_tail))
 }
 
 /// Pushes the ranges of `new` at these places, less the bytes at their ends that are equal to the old ones; false, with any of
@@ -74,12 +127,11 @@ pub(super) fn push_places<'a, const LONG: bool>(
 
 #[inline]
 fn push_range<const LONG: bool>(out: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    // The offset is the low half of the word.
     if LONG {
-        out.extend_from_slice(&(offset as u32).to_le_bytes());
-        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(offset as u64 | (bytes.len() as u64) << 32).to_le_bytes());
     } else {
-        out.extend_from_slice(&(offset as u16).to_le_bytes());
-        out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+        out.extend_from_slice(&(offset as u32 | (bytes.len() as u32) << 16).to_le_bytes());
     }
     out.extend_from_slice(bytes);
 }

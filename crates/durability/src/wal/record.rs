@@ -16,6 +16,9 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 /// The longest changes of one transaction that [`push_record`] takes: a record is never divided among frames.
 pub const CHANGES_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - RECORD_HEADER_BYTES;
 
+/// Bytes of a short body of a change.
+const BODY_BYTES: usize = 48;
+
 const OP_PUT: u8 = 1;
 const OP_PATCH: u8 = 2;
 const OP_REMOVE: u8 = 3;
@@ -23,16 +26,20 @@ const OP_PATCH_LONG: u8 = 4;
 
 #[inline]
 fn push_change_header(out: &mut Vec<u8>, op: u8, table: u16, key: &[u8], version: u64) {
-    // One growth for all that is pushed below.
-    out.reserve(1 + 2 + 5 + key.len() + 8);
-    out.push(op);
-    out.extend_from_slice(&table.to_le_bytes());
-    let mut rest = key.len();
-    while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
+    // One growth for all that is pushed below, and most often for the body of the change.
+    out.reserve(1 + 2 + 5 + key.len() + 8 + BODY_BYTES);
+    let [low, high] = table.to_le_bytes();
+    if key.len() < 0x80 {
+        out.extend_from_slice(&[op, low, high, key.len() as u8]);
+    } else {
+        out.extend_from_slice(&[op, low, high]);
+        let mut rest = key.len();
+        while rest >= 0x80 {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
     }
-    out.push(rest as u8);
     out.extend_from_slice(key);
     out.extend_from_slice(&version.to_le_bytes());
 }
@@ -118,9 +125,11 @@ pub fn push_remove(out: &mut Vec<u8>, table: u16, key: &[u8], version: u64) {
 #[inline]
 pub fn push_record(out: &mut Vec<u8>, epoch: Epoch, changes: &[u8]) {
     let len = u32::try_from(changes.len()).expect("the changes of one transaction are shorter than 4 GiB");
+    let mut header = [0; RECORD_HEADER_BYTES];
+    header[..4].copy_from_slice(&len.to_le_bytes());
+    header[4..].copy_from_slice(&epoch.0.to_le_bytes());
     out.reserve(RECORD_HEADER_BYTES + changes.len());
-    out.extend_from_slice(&len.to_le_bytes());
-    out.extend_from_slice(&epoch.0.to_le_bytes());
+    out.extend_from_slice(&header);
     out.extend_from_slice(changes);
 }
 

@@ -116,6 +116,7 @@ impl RowAccess for RowContext<'_> {
         make: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<R, Abort>,
     ) -> Result<Option<R>, Abort> {
         self.with_scratch(|at, new| {
+            at.locate();
             let Some((version, old)) = RowContext::row(at) else { return Ok(None) };
             let result = make(old, new)?;
             at.patch(None, version, new)?;

@@ -37,8 +37,8 @@ pub struct RowContext<'a> {
     pub target: &'a mut LockTarget,
     /// The part of the target range beyond this partition, which the transaction has to access next.
     pub left_out: &'a mut Option<KeyRange>,
-    /// The position at which an interleaved look-up found the key, if one was made.
-    pub position: Option<&'a Position>,
+    /// The position at which the key was looked up, if it was: it is looked up again for each access otherwise.
+    pub position: Option<Position>,
     /// The log that receives before-images.
     pub undo: &'a mut UndoLog,
     /// Scratch space in which rows are encoded.
@@ -59,11 +59,19 @@ impl RowContext<'_> {
         self.target.first_key()
     }
 
+    /// Looks the key up, for the accesses to its row that follow.
+    #[inline(always)]
+    pub(crate) fn locate(&mut self) {
+        if self.position.is_none() {
+            self.position = Some(self.partition.tree.locate(self.key()));
+        }
+    }
+
     /// The row of the key, with its version.
     #[inline(always)]
     pub fn row(&self) -> Option<(u64, &[u8])> {
         let found = match self.position {
-            Some(position) => self.partition.tree.row_at(*position, self.key()),
+            Some(position) => self.partition.tree.row_at(position, self.key()),
             None => self.partition.tree.get(self.key()),
         };
         found.map(|row| (row.version, row.bytes))
@@ -180,7 +188,7 @@ impl RowContext<'_> {
             (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
         };
         let found = match position {
-            Some(position) => tree.row_at_mut(*position, key),
+            Some(position) => tree.row_at_mut(position, key),
             None => tree.get_mut(key),
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
@@ -221,7 +229,7 @@ impl RowContext<'_> {
         let LockTarget::Key(key) = &*self.target else { unreachable!("edits lock a key") };
         let tree = &mut self.partition.tree;
         let position = match self.position {
-            Some(position) => tree.refreshed(*position, key),
+            Some(position) => tree.refreshed(position, key),
             None => tree.locate(key),
         };
         let Some(mut row) = tree.found_mut(position) else { return Ok(None) };

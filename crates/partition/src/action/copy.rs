@@ -108,6 +108,7 @@ impl Operation for ReplaceImage {
     type Output = ();
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
+        at.locate();
         match at.row() {
             Some((version, row)) if row.len() == self.0.len() => at.patch_image(version, &self.0),
             _ => Err(Abort::because(
@@ -142,6 +143,7 @@ impl Operation for PutImage {
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
         let Some(image) = self.0 else { return at.remove(None).map(drop) };
+        at.locate();
         match at.row().map(|(version, _)| version) {
             Some(version) => at.patch_image(version, &image),
             None => at.put(&image).map(drop),

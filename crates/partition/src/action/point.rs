@@ -270,6 +270,18 @@ where
         self.apply_to(at)
     }
 
+    fn apply_to_copy(self, at: &mut CopiedRow<'_>) -> Result<Result<Option<R>, Abort>, Self> {
+        let (Some(old), Some(new)) = (at.row, at.changed.as_deref_mut()) else {
+            return if at.row.is_none() { Ok(Ok(None)) } else { Err(self) };
+        };
+        new.extend_from_slice(old);
+        let done = RowEdit::new(new)
+            .map_err(|error| corrupt("row", &error))
+            .and_then(|mut row| guarded(|| (self.change)(&mut row)));
+        at.is_changed = done.is_ok();
+        Ok(done.map(Some))
+    }
+
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
     }

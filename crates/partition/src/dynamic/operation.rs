@@ -105,6 +105,7 @@ impl Operation for UpdateRow {
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<bool, Abort> {
         let layout = at.layout();
+        at.locate();
         at.with_scratch(|at, new| {
             let Some((version, old)) = at.row() else { return Ok(false) };
             layout.assign(old, &self.assigned, new)?;
@@ -168,6 +169,7 @@ where
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
         let layout = at.layout();
         let (table, key) = (at.id.table, at.key().clone());
+        at.locate();
         let Some((version, old)) = at.row() else { return Ok(None) };
         let row = DynRow::new(table, key, old);
         let (change, result) = guarded(|| (self.decide)(&row))??;

@@ -10,7 +10,7 @@
 
 use super::{HEAD_BYTES, NodePtr, RECORD_BYTES};
 use crate::memory::Extent;
-use crate::prefetch::{LINE_BYTES, prefetch};
+use crate::prefetch::{LINE_BYTES, RowLines, prefetch};
 
 /// Stored in a record in place of the length of a row that lies in an extent.
 const ELSEWHERE: u16 = u16::MAX;
@@ -85,6 +85,13 @@ impl NodePtr {
         for line in 1..lines + 1 {
             prefetch(record.wrapping_add(line * LINE_BYTES));
         }
+    }
+
+    /// The lines of the record of leaf entry `index` after the one that it begins in, as [`prefetch_record`](NodePtr::prefetch_record)
+    /// asks for them.
+    #[inline(always)]
+    pub(crate) fn record_lines(self, index: usize, lines: usize) -> RowLines {
+        RowLines::new(self.base().wrapping_add(self.record_at(index) + LINE_BYTES), lines)
     }
 
     #[inline(always)]

@@ -4,8 +4,9 @@
 //! then all take the next step. The misses of a batch overlap, which a single look-up cannot have: it must know one
 //! node to know the next. No allocation.
 
-use super::{Position, RowRef, Tree};
+use super::{Position, RECORD_LINES_FEW, RowRef, Tree, TreeConfig};
 use crate::node::{Candidate, NodePtr, SearchKey};
+use crate::prefetch::RowLines;
 use arrayvec::ArrayVec;
 
 /// Keys that are in flight together. More find no free place among the outstanding misses of a core; fewer leave some
@@ -37,11 +38,38 @@ impl<'a> Probe<'a> {
     pub fn row(&self) -> Option<RowRef<'a>> {
         self.tree.row_at(self.position, self.key)
     }
+
+    /// The lines of the row found that [`locate_ahead`] has not asked for.
+    #[inline]
+    #[must_use]
+    pub fn lines_left(&self) -> RowLines {
+        let lines = self.tree.config.record_lines;
+        if lines <= RECORD_LINES_FEW || !self.position.is_found() {
+            return RowLines::NONE;
+        }
+        // The probe borrows the tree, in which nothing has moved since.
+        self.position.leaf.record_lines(self.position.index(), lines)
+    }
 }
 
 /// Locates every key in its tree, as [`Tree::locate`] does one by one, with the cache misses of sixteen at a time
 /// overlapping. The trees may be different ones. The lines with the beginnings of the rows found are asked for.
 pub fn locate_batch(probes: &mut [Probe<'_>]) {
+    locate_groups(probes, |config| config.record_lines);
+}
+
+/// Locates every key as [`locate_batch`] does, for rows that are read later, one after another: of long ones only the first line is
+/// asked for, and [`Probe::lines_left`] says which are left.
+pub fn locate_ahead(probes: &mut [Probe<'_>]) {
+    locate_groups(
+        probes,
+        |config| if config.record_lines <= RECORD_LINES_FEW { config.record_lines } else { 0 },
+    );
+}
+
+/// Locates every key, asking for so many lines of each record after the first.
+#[inline(always)]
+fn locate_groups(probes: &mut [Probe<'_>], lines: impl Fn(&TreeConfig) -> usize) {
     for group in probes.chunks_mut(IN_FLIGHT) {
         // Only what is looked for is made ready: a phase may have two keys.
         let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
@@ -50,7 +78,7 @@ pub fn locate_batch(probes: &mut [Probe<'_>]) {
             descents.push(Descent::new(probe.tree, probe.key));
             deepest = deepest.max(probe.tree.inner_levels);
         }
-        descend(&mut descents, deepest, |at| group[at].tree);
+        descend(&mut descents, deepest, |at| group[at].tree, &lines);
         for (probe, descent) in group.iter_mut().zip(&descents) {
             probe.position = descent.position(probe.tree);
         }
@@ -78,9 +106,15 @@ impl<'a> Descent<'a> {
     }
 }
 
-/// Leads look-ups to their leaves and candidates, level by level. `deepest` is the greatest number of inner levels.
+/// Leads look-ups to their leaves and candidates, level by level. `deepest` is the greatest number of inner levels; `lines` says how
+/// many of a record are asked for after the first.
 #[inline(always)]
-fn descend<'t>(descents: &mut [Descent<'_>], deepest: usize, tree_of: impl Fn(usize) -> &'t Tree) {
+fn descend<'t>(
+    descents: &mut [Descent<'_>],
+    deepest: usize,
+    tree_of: impl Fn(usize) -> &'t Tree,
+    lines: impl Fn(&TreeConfig) -> usize,
+) {
     for step in 0..deepest {
         for (at, descent) in descents.iter_mut().enumerate() {
             let tree = tree_of(at);
@@ -94,7 +128,7 @@ fn descend<'t>(descents: &mut [Descent<'_>], deepest: usize, tree_of: impl Fn(us
     for (at, Descent { key, node, candidate }) in descents.iter_mut().enumerate() {
         *candidate = node.candidate(key);
         if candidate.possible {
-            node.prefetch_record(candidate.index, tree_of(at).config.record_lines);
+            node.prefetch_record(candidate.index, lines(&tree_of(at).config));
         }
     }
 }
@@ -127,7 +161,7 @@ impl Tree {
 
     #[inline(never)]
     fn descend_together(&self, descents: &mut [Descent<'_>]) {
-        descend(descents, self.inner_levels, |_| self);
+        descend(descents, self.inner_levels, |_| self, |config| config.record_lines);
     }
 
     /// Looks up every key, as [`get`](Tree::get) does one by one but overlapping their cache misses, and hands each row

@@ -1,6 +1,6 @@
 //! The two transactions of the microbenchmark as stored procedures.
 
-use atrapos::{Abort, TableRef, Transaction};
+use atrapos::{Abort, RowEdit, RowView, TableRef, Transaction};
 
 use super::{Counter, Counters};
 
@@ -27,12 +27,13 @@ pub const NO_ROW: &str = "a row of the microbenchmark is missing";
 /// Fails like [`Transaction::run`]; also if a row is missing.
 pub async fn read(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[u64]) -> Result<u64, Abort> {
     tx.declare_last();
-    if let [row] = rows {
-        return tx.get(table, *row).await?.map(|row| row.count).ok_or_else(|| Abort::user(NO_ROW));
-    }
-    let found = tx.join_all(rows.iter().map(|row| table.get(*row))).await?;
-    let counts = found.into_iter().map(|row| row.map(|row| row.count));
-    counts.sum::<Option<u64>>().ok_or_else(|| Abort::user(NO_ROW))
+    let count = |row: RowView<'_, Counter>| row.get(|column| column.count);
+    let sum = if let [row] = rows {
+        tx.view(table, *row, count).await?
+    } else {
+        tx.join_all(rows.iter().map(|row| table.view(*row, count))).await?.into_iter().sum()
+    };
+    sum.ok_or_else(|| Abort::user(NO_ROW))
 }
 
 /// Adds one to the counter of each of `rows`, as one phase.
@@ -40,12 +41,12 @@ pub async fn read(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[
 /// # Errors
 /// Fails like [`Transaction::run`]; also if a row is missing.
 pub async fn update(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[u64]) -> Result<(), Abort> {
-    let add_one = |row: &mut Counter| row.count += 1;
+    let add_one = |row: &mut RowEdit<'_, Counter>| row.change(|column| column.count, |count| count + 1);
     tx.declare_last();
     let all_there = if let [row] = rows {
-        tx.update(table, *row, add_one).await?.is_some()
+        tx.edit(table, *row, add_one).await?.is_some()
     } else {
-        let updated = tx.join_all(rows.iter().map(|row| table.update(*row, add_one))).await?;
+        let updated = tx.join_all(rows.iter().map(|row| table.edit(*row, add_one))).await?;
         updated.iter().all(Option::is_some)
     };
     if all_there { Ok(()) } else { Err(Abort::user(NO_ROW)) }
