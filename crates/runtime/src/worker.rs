@@ -42,6 +42,8 @@ pub(crate) struct Core {
     pub(crate) timers: Timers,
     /// The time of the current step.
     pub(crate) step_time: Cell<Ticks>,
+    /// The time of the latest step that has run anything.
+    pub(crate) quiet_since: Cell<Ticks>,
     pub(crate) stopping: Cell<bool>,
     /// Unfinished tasks that do not count against [`Limits::tasks_in_flight`].
     control_tasks: Cell<usize>,
@@ -148,6 +150,7 @@ impl<S: Shard> Worker<S> {
                 calls: Calls::new(),
                 timers: Timers::new(),
                 step_time: Cell::new(shared.clock.now()),
+                quiet_since: Cell::new(shared.clock.now()),
                 stopping: Cell::new(false),
                 control_tasks: Cell::new(0),
             }),
@@ -240,6 +243,21 @@ impl<S: Shard> Worker<S> {
     #[inline]
     pub fn wake(&self, task: TaskId) {
         self.core.tasks.wake(task);
+    }
+
+    /// The time of the latest step in which a message, a closure or a task was run, the current one before its
+    /// [background work](Shard::background) included.
+    #[inline]
+    #[must_use]
+    pub fn quiet_since(&self) -> Ticks {
+        self.core.quiet_since.get()
+    }
+
+    /// Calls to other workers that wait for their replies.
+    #[inline]
+    #[must_use]
+    pub fn open_calls(&self) -> usize {
+        self.core.calls.open_len()
     }
 
     /// Tasks that wait to be polled.

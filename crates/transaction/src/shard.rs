@@ -456,6 +456,7 @@ impl RuntimeShard for Shard {
     }
 
     fn next_deadline(worker: &Rc<EngineWorker>) -> Option<Ticks> {
-        deadlock::next_check(worker)
+        let hurry = worker.shard().commit_waiters.as_ref().and_then(|waiters| waiters.next_hurry(worker));
+        hurry.into_iter().chain(deadlock::next_check(worker)).min()
     }
 }

@@ -109,12 +109,16 @@ pub(super) fn push_places<'a, const LONG: bool>(
     let mut ranges = 0_u8;
     for (place, old) in places {
         let bytes = &new[place.clone()];
-        let from = next_difference(old, bytes, 0);
-        if from == bytes.len() {
+        let mut changed = bytes.len()..0;
+        each_difference(old, bytes, |found| {
+            changed = changed.start.min(found.start)..found.end;
+            true
+        });
+        if changed.is_empty() {
             continue;
         }
-        let equal = old.iter().zip(bytes).rev().take_while(|(old, new)| old == new).count();
-        let bytes = &bytes[from..bytes.len() - equal];
+        let from = changed.start;
+        let bytes = &bytes[changed];
         if ranges == u8::MAX || out.len() + range_bytes(LONG) + bytes.len() > limit {
             return false;
         }
@@ -134,27 +138,6 @@ fn push_range<const LONG: bool>(out: &mut Vec<u8>, offset: usize, bytes: &[u8]) 
         out.extend_from_slice(&(offset as u32 | (bytes.len() as u32) << 16).to_le_bytes());
     }
     out.extend_from_slice(bytes);
-}
-
-/// The first place from `at` on where the two differ; their length when there is none.
-#[inline]
-fn next_difference(old: &[u8], new: &[u8], at: usize) -> usize {
-    let (old_rest, new_rest) = (&old[at..], &new[at..]);
-    let (old_words, old_tail) = old_rest.as_chunks::<8>();
-    let (new_words, new_tail) = new_rest.as_chunks::<8>();
-    for (place, (old, new)) in old_words.iter().zip(new_words).enumerate() {
-        let difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
-        if difference != 0 {
-            return at + place * 8 + difference.trailing_zeros() as usize / 8;
-        }
-    }
-    let tail_at = at + old_words.len() * 8;
-    for (place, (old, new)) in old_tail.iter().zip(new_tail).enumerate() {
-        if old != new {
-            return tail_at + place;
-        }
-    }
-    new.len()
 }
 
 /// The bytes of a row that an update changed.

@@ -56,6 +56,9 @@ impl<S: Shard> Worker<S> {
             if self.admits(limits) { self.lanes.inbox.drain(self, limits.inbox_per_step.max(1)) } else { 0 };
         found |= self.core.timers.fire(now, |task| self.core.tasks.wake(task));
         let polled = self.poll_tasks(limits.tasks_per_step.max(1));
+        if received + notices + control + admitted + polled > 0 {
+            self.core.quiet_since.set(now);
+        }
         let background = S::background(self, now);
         found |= self.publish_if_publishing();
         if self.backlog.now() > 0 && self.publishing.get() {

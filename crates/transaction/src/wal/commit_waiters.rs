@@ -18,6 +18,10 @@ use crate::shard::EngineWorker;
 /// The time between two yields of a worker to a flusher that is late: a yield that nobody wants costs about a microsecond.
 const WAY_EVERY: Duration = Duration::from_micros(100);
 
+/// The time within which another worker that is not busy with something long replies: it steps every 20 microseconds at least. A
+/// worker that has asked others and has nothing to do meanwhile is not in a hurry before.
+const REPLY_WITHIN: Duration = Duration::from_micros(20);
+
 /// See the module's introduction.
 #[derive(Debug)]
 pub struct CommitWaiters {
@@ -168,13 +172,27 @@ impl CommitWaiters {
         }
         self.make_way(worker);
         if !self.has_news() {
-            if worker.ready_len() == 0 && !self.waiting.borrow().is_empty() {
+            let waits = worker.ready_len() == 0 && !self.waiting.borrow().is_empty();
+            if waits && (worker.open_calls() == 0 || worker.step_time() >= self.expected_until(worker)) {
                 self.wal.hurry(worker.id());
             }
             return false;
         }
         self.wake_served(worker);
         true
+    }
+
+    /// The time until which a worker with nothing to do expects replies of others, and work with them.
+    #[inline]
+    fn expected_until(&self, worker: &EngineWorker) -> Ticks {
+        worker.quiet_since().after(worker.clock().ticks(REPLY_WITHIN))
+    }
+
+    /// The time at which the worker will be in a hurry if nothing comes, unless it is so already.
+    pub(crate) fn next_hurry(&self, worker: &EngineWorker) -> Option<Ticks> {
+        let until = self.expected_until(worker);
+        let will = worker.step_time() < until && worker.open_calls() > 0 && !self.waiting.borrow().is_empty();
+        will.then_some(until)
     }
 
     /// Gives the worker's processing unit to its flusher for a moment if that is late: it may wait for one, or for its device,
