@@ -157,7 +157,8 @@ pub(crate) fn attempt<P: StoredProcedure>(
         // It commits, and there is nothing to be logged or forgotten.
         shard.stats.committed.add(1);
         shard.monitor.pass();
-        return Some(if planted(Bug::ReaderToldEarly) { Epoch(0) } else { tx.observed });
+        let wait_epoch = if planted(Bug::ReaderToldEarly) { Epoch(0) } else { tx.dependence() };
+        return Some(unless_told(shard, wait_epoch));
     }
     if !has_ended || matches!(tx.stopped, Some(Stopped::GaveUp)) {
         tx.undo();
@@ -168,10 +169,28 @@ pub(crate) fn attempt<P: StoredProcedure>(
     if let Some(abort) = refusal {
         *outcome = Err(abort);
     }
-    Some(wait_epoch)
+    Some(unless_told(shard, wait_epoch))
+}
+
+/// Returns the epoch for which the caller of a transaction has to wait, zero if its outcome may be told now.
+#[inline(always)]
+fn unless_told(shard: &Shard, wait_epoch: Epoch) -> Epoch {
+    match &shard.commit_waiters {
+        Some(commit_waiters) if !commit_waiters.tells(wait_epoch) => wait_epoch,
+        _ => Epoch(0),
+    }
 }
 
 impl<'w> DirectTx<'w> {
+    /// Returns the newest epoch on which the transaction may depend, if it has changed nothing.
+    #[inline(always)]
+    fn dependence(&self) -> Epoch {
+        match &self.worker.shard().commit_waiters {
+            Some(commit_waiters) if commit_waiters.is_relaxed() => commit_waiters.undurable.borrow().newest(),
+            _ => self.observed,
+        }
+    }
+
     /// Undoes what a transaction that has given up has changed.
     #[cold]
     #[inline(never)]
@@ -191,6 +210,7 @@ impl<'w> DirectTx<'w> {
     fn finish(self, failed: Option<AbortReason>, refusal: &mut Option<Abort>) -> Epoch {
         let panic_guard = PanicGuard::enter();
         let shard = self.worker.shard();
+        let dependence = self.dependence();
         let branch = &mut self.memory.branch;
         if failed.is_none()
             && let Some(Stopped::Failed(abort)) = self.stopped
@@ -200,7 +220,7 @@ impl<'w> DirectTx<'w> {
         let mut wait_epoch = Epoch(0);
         if let Some(commit_waiters) = &shard.commit_waiters {
             let commit = failed.is_none() && refusal.is_none();
-            match harden(commit_waiters, self.worker, branch, self.observed, commit) {
+            match harden(commit_waiters, self.worker, branch, dependence, commit) {
                 Ok(epoch) => wait_epoch = epoch,
                 Err(abort) => *refusal = Some(abort),
             }
@@ -282,7 +302,7 @@ impl<'w> DirectTx<'w> {
         let done = operation.apply_to(&mut at);
         drop(tables);
         panic_guard.leave();
-        if shard.commit_waiters.is_some() && !is_unlocked {
+        if shard.commit_waiters.as_ref().is_some_and(|waiters| !waiters.is_relaxed()) && !is_unlocked {
             self.observe(place, &request.target);
         }
         // Looked at where it is: handed to a closure and back, it would be copied.

@@ -18,6 +18,9 @@ use crate::shard::EngineWorker;
 /// The time between two yields of a worker to a flusher that is late: a yield that nobody wants costs about a microsecond.
 const WAY_EVERY: Duration = Duration::from_micros(100);
 
+/// An epoch that is newer than all that a transaction may depend on.
+const EVERY_EPOCH: Epoch = Epoch(u64::MAX - 1);
+
 /// The time within which another worker that is not busy with something long replies: it steps every 20 microseconds at least. A
 /// worker that has asked others and has nothing to do meanwhile is not in a hurry before.
 const REPLY_WITHIN: Duration = Duration::from_micros(20);
@@ -42,6 +45,8 @@ pub struct CommitWaiters {
     full_until: Cell<Epoch>,
     /// The bound of relaxed durability.
     max_loss: Option<Ticks>,
+    /// The newest epoch on which a transaction may depend that is told at once, as of the latest step.
+    told_up_to: Cell<Epoch>,
     /// The writes in this worker's partitions that are not durable yet.
     pub undurable: RefCell<UndurableWrites>,
 }
@@ -59,6 +64,7 @@ impl CommitWaiters {
             no_way_before: Cell::new(Ticks(0)),
             full_until: Cell::new(Epoch(0)),
             max_loss,
+            told_up_to: Cell::new(Epoch(0)),
             undurable: RefCell::new(match max_loss {
                 Some(_) => UndurableWrites::coarse(),
                 None => UndurableWrites::new(tables),
@@ -114,7 +120,11 @@ impl CommitWaiters {
         if self.is_durable(wait_epoch) || planted(Bug::ToldBeforeSync) {
             return true;
         }
-        let Some(max_loss) = self.max_loss else { return false };
+        self.max_loss.is_some_and(|max_loss| self.is_within(worker, max_loss))
+    }
+
+    /// Returns true if no transaction has committed here longer ago than `max_loss` that is not durable yet.
+    fn is_within(&self, worker: &EngineWorker, max_loss: Ticks) -> bool {
         let durable = self.wal.durable();
         let mut began = self.began.borrow_mut();
         while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
@@ -122,6 +132,29 @@ impl CommitWaiters {
         }
         !self.wal.is_failed()
             && began.front().is_none_or(|(_, began)| worker.step_time().since(*began) < max_loss)
+    }
+
+    /// Returns true if a transaction that depends on `wait_epoch` may surely be acknowledged now: what others have made durable
+    /// in this step counts only from the next one on.
+    #[inline(always)]
+    pub(crate) fn tells(&self, wait_epoch: Epoch) -> bool {
+        wait_epoch <= self.told_up_to.get()
+    }
+
+    /// Returns true under relaxed durability: a transaction depends on everything that was changed on this worker before it.
+    #[inline(always)]
+    pub(crate) fn is_relaxed(&self) -> bool {
+        self.max_loss.is_some()
+    }
+
+    /// Looks at which epochs are durable.
+    #[inline]
+    fn look(&self, worker: &EngineWorker) {
+        let told_up_to = match self.max_loss {
+            Some(max_loss) if self.is_within(worker, max_loss) => EVERY_EPOCH,
+            _ => self.wal.durable(),
+        };
+        self.told_up_to.set(told_up_to);
     }
 
     /// Waits until a transaction that depends on `wait_epoch` may be acknowledged.
@@ -170,6 +203,7 @@ impl CommitWaiters {
         if self.dirty.replace(false) {
             self.wal.notify_flusher(worker.id());
         }
+        self.look(worker);
         self.make_way(worker);
         if !self.has_news() {
             let waits = worker.ready_len() == 0 && !self.waiting.borrow().is_empty();
