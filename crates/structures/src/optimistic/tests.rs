@@ -53,7 +53,7 @@ fn operate(tree: &Tree, replace: Replace, step: u64, value: u64, random: &mut u6
             assert!(page.is_sorted_by(|one, other| one.0 < other.0), "a page is out of order");
             KeyOperation::Read(page.first().filter(|(first, _)| *first == key).map(|(_, value)| *value))
         }
-        9 if step % 2 == 0 => {
+        9 if step.is_multiple_of(2) => {
             // Those of its group make the descent longer.
             let group = [key, next(random) % KEYS, next(random) % KEYS];
             let accesses = group.each_ref().map(PointAccess::Read);
