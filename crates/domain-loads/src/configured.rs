@@ -2,17 +2,17 @@
 //!
 //! Owns: the loop of a client over several structures, and what is counted of each. Never: places a worker; the configuration does.
 //!
-//! A client draws the structure of its next operations, as many as a burst has, by the loads of the configuration. Bursts of all
-//! structures are under way at once; a structure whose domain is behind holds the client up. So the loads of domains are those that the
-//! configuration was composed for, and the slowest domain limits all.
+//! A client draws the structure of its next operations, as many as a burst has, by the loads of the configuration. It has a burst for each
+//! place where structures are (`lanes`), all of them under way at once; a domain that is behind holds the client up. So the loads of domains
+//! are those that the configuration was composed for, and the slowest domain limits all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos_domains::{
-    BURST_DEFAULT, Burst, Change, Client, Configuration, DomainError, DomainReport, Domains, Owned,
-    SLOTS_MAX, Sessioned, Site, WorkerReport,
+    BURST_DEFAULT, Change, Client, Configuration, DomainError, DomainReport, Domains, Owned, SLOTS_MAX,
+    Sessioned, Site, WorkerReport,
 };
 use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_structures::{Kind, Visit};
@@ -24,10 +24,11 @@ use crate::arrangement::slots_of;
 use crate::audit::{Audit, Findings, Wrong, replies};
 use crate::composed::check_owned;
 use crate::control::{Control, Turn};
-use crate::delegate::{Manner, submit};
+use crate::delegate::Manner;
 use crate::error::LoadError;
 use crate::handle::{Handle, Placed, Use};
 use crate::jobs::{Fill, Inspect, Job, Spot, on_one, on_workers};
+use crate::lanes::{Entry, Member, Sides};
 use crate::load::{Length, Load};
 use crate::mix::Mix;
 use crate::stream::{Stream, Tally};
@@ -41,7 +42,7 @@ pub struct ConfiguredSettings {
     pub theta: f64,
     /// The length of the run.
     pub length: Length,
-    /// Tasks of a client that are under way on each structure: 1 to [`BURST_MAX`](atrapos_domains::BURST_MAX).
+    /// Tasks of a client that are under way in each domain, and on one structure before it draws another: 1 to [`BURST_MAX`](atrapos_domains::BURST_MAX).
     pub burst: usize,
     /// Client threads, at least one.
     pub clients: usize,
@@ -206,25 +207,19 @@ fn known(planned: &[Planned]) -> Vec<Known> {
     planned.iter().map(known).collect()
 }
 
-/// The configuration with slots for the bursts of all clients on all structures of a domain.
+/// The configuration with slots for the bursts of all clients, two for each: for the structures that workers own, and those that they share.
 fn with_slots(
     configuration: &Configuration,
-    planned: &[Planned],
     settings: &ConfiguredSettings,
 ) -> Result<Configuration, LoadError> {
     let mut configuration = configuration.clone();
-    for (at, domain) in configuration.domains.iter_mut().enumerate() {
-        // Where domains adapt, any structure may come to any of them. A burst without slots there stays where it is.
-        let may_come = |one: &&Planned| one.domain == at || settings.adapt.is_some();
-        let structures = planned.iter().filter(may_come).count();
-        let needed = match slots_of(structures * settings.clients) {
+    for domain in &mut configuration.domains {
+        let needed = match slots_of(2 * settings.clients) {
             Ok(slots) => slots,
             // Bursts that one worker has no slots for are leased at others.
-            Err(_) if settings.adapt.is_some() => SLOTS_MAX,
-            Err(max) if structures * settings.clients <= max * domain.worker_count() => SLOTS_MAX,
+            Err(max) if 2 * settings.clients <= max * domain.worker_count() => SLOTS_MAX,
             Err(_) => {
-                let (domain, clients) = (domain.name.clone(), settings.clients);
-                return Err(LoadError::Bursts { domain, structures, clients });
+                return Err(LoadError::Bursts { domain: domain.name.clone(), clients: settings.clients });
             }
         };
         domain.slots = domain.slots.max(needed);
@@ -235,7 +230,8 @@ fn with_slots(
 /// The parts of a placed structure whose type does not depend on it.
 pub(crate) trait Structure: Sync {
     fn fill(&self, client: &mut Client) -> Result<(), LoadError>;
-    fn side(&self, client: &mut Client, thread: usize) -> Result<Box<dyn Side>, LoadError>;
+    /// Adds the structure to those of client `thread`.
+    fn join(&self, sides: &mut Sides, thread: usize) -> Entry;
     /// `has_moved` is set if the structure may be elsewhere than where it was placed.
     fn audit(
         &self,
@@ -243,14 +239,6 @@ pub(crate) trait Structure: Sync {
         inserted: Vec<u64>,
         has_moved: bool,
     ) -> Result<Result<Audit, Wrong>, LoadError>;
-}
-
-/// A client's side of one structure.
-pub(crate) trait Side {
-    /// Submits as many operations.
-    fn submit(&mut self, operations: u64) -> Result<(), LoadError>;
-    /// Waits for all replies; returns what was done, and the number of insertions.
-    fn end(self: Box<Self>) -> Result<(Tally, u64), LoadError>;
 }
 
 /// A placed structure with its type.
@@ -280,10 +268,10 @@ impl<H: Handle + 'static> Structure for Used<H> {
         Ok(filled.into_iter().collect::<Result<(), _>>()?)
     }
 
-    fn side(&self, client: &mut Client, thread: usize) -> Result<Box<dyn Side>, LoadError> {
-        let burst = client.burst::<H, u64>(&self.handle, self.load.burst)?;
+    fn join(&self, sides: &mut Sides, thread: usize) -> Entry {
         let stream = Stream::new(&self.load, self.zipf.as_ref(), thread, self.clients);
-        Ok(Box::new(Delegating { burst, stream, tally: Tally::default(), manner: Manner::of(&self.load) }))
+        let (handle, manner) = (self.handle.clone(), Manner::of(&self.load));
+        H::join(sides, Member { handle, stream, manner, tally: Tally::default() })
     }
 
     fn audit(
@@ -304,33 +292,6 @@ impl<H: Handle + 'static> Structure for Used<H> {
     }
 }
 
-/// A client's operations on one structure.
-struct Delegating<H: Handle> {
-    burst: Burst<H, u64>,
-    stream: Stream,
-    tally: Tally,
-    manner: Manner,
-}
-
-impl<H: Handle> Side for Delegating<H> {
-    fn submit(&mut self, operations: u64) -> Result<(), LoadError> {
-        for _ in 0..operations {
-            let operation = self.stream.next();
-            self.tally.submitted(operation.class);
-            if let Some(reply) = submit(&mut self.burst, operation, self.manner)? {
-                self.tally.reply(reply?);
-            }
-        }
-        Ok(())
-    }
-
-    fn end(mut self: Box<Self>) -> Result<(Tally, u64), LoadError> {
-        let Delegating { burst, stream, tally, .. } = &mut *self;
-        burst.drain().try_for_each(|reply| reply.map(|reply| tally.reply(reply)))?;
-        Ok((*tally, stream.inserted))
-    }
-}
-
 /// A structure that was placed, or why not.
 pub(crate) type Placing = Result<Box<dyn Structure>, LoadError>;
 
@@ -339,13 +300,13 @@ pub(crate) struct Place<'a> {
     site: Site<'a>,
     planned: &'a Planned,
     seats: &'a [Owned<()>],
+    zipf: &'a Option<Arc<Zipf>>,
     clients: usize,
 }
 
 impl Place<'_> {
     fn used<H: Handle + 'static>(&self, handle: H) -> Placing {
-        let load = self.planned.load.clone();
-        let zipf = load.popularity()?.map(Arc::new);
+        let (load, zipf) = (self.planned.load.clone(), self.zipf.clone());
         Ok(Box::new(Used { handle, seats: self.seats.to_vec(), load, zipf, clients: self.clients }))
     }
 }
@@ -402,8 +363,9 @@ impl Driver<'_> {
             // Refused: it runs unpinned.
             let _ = pin_current_thread(cpu.index());
         }
-        let sides = self.structures.iter().map(|one| one.side(&mut self.client, self.number));
-        let mut sides = sides.collect::<Result<Vec<_>, _>>()?;
+        let mut sides = Sides::new(self.burst as usize);
+        let entries: Vec<Entry> =
+            self.structures.iter().map(|one| one.join(&mut sides, self.number)).collect();
         let (mut done, mut left_in_burst, mut at) = (0, 0, 0);
         let began = self.turn.begin();
         loop {
@@ -413,15 +375,15 @@ impl Driver<'_> {
             }
             if left_in_burst == 0 {
                 let drawn = self.random.unit();
-                at = self.ends.partition_point(|end| *end <= drawn).min(sides.len() - 1);
+                at = self.ends.partition_point(|end| *end <= drawn).min(entries.len() - 1);
                 left_in_burst = self.burst;
             }
             let operations = chunk.min(left_in_burst);
-            sides[at].submit(operations)?;
+            sides.submit(&mut self.client, entries[at], operations)?;
             left_in_burst -= operations;
             done += operations;
         }
-        let structures = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>()?;
+        let structures = sides.end(&entries)?;
         Ok(ClientRun { structures, began, ended: Instant::now() })
     }
 }
@@ -455,8 +417,9 @@ pub(crate) fn run_with(
         return Err(LoadError::NoThreads("clients"));
     }
     let planned = plan(configuration, settings)?;
-    planned.iter().try_for_each(|one| one.load.check())?;
-    let configuration = with_slots(configuration, &planned, settings)?;
+    // All structures have as many records, chosen alike.
+    let zipf = planned.first().map(|one| one.load.popularity()).transpose()?.flatten().map(Arc::new);
+    let configuration = with_slots(configuration, settings)?;
     let mut cpus = left_over(machine, &configuration)?;
     if !settings.pin || cpus.len() < settings.clients {
         cpus.clear();
@@ -469,8 +432,8 @@ pub(crate) fn run_with(
     for (at, one) in planned.iter().enumerate() {
         loading(at);
         let site = domains.at(&configuration.domains[one.domain].name)?;
-        let structure =
-            place(Place { site, planned: one, seats: &seats[one.domain], clients: settings.clients })?;
+        let (seats, zipf, clients) = (&seats[one.domain], &zipf, settings.clients);
+        let structure = place(Place { site, planned: one, seats, zipf, clients })?;
         structure.fill(&mut domains.client())?;
         structures.push(structure);
     }

@@ -138,14 +138,12 @@ pub enum LoadError {
     },
     /// More bursts than the workers of a domain have slots for.
     #[error(
-        "domain '{domain}' has {structures} structures for {clients} clients, more than its workers have slots for; use fewer clients, or give the structures more workers"
+        "domain '{domain}' has {clients} clients, with two bursts each, more than its workers have slots for; use fewer clients, or give the domain more workers"
     )]
     Bursts {
         /// The domain.
         domain: String,
-        /// Its structures.
-        structures: usize,
-        /// Clients, each with a burst for each structure.
+        /// Clients, each with a burst for structures that workers own and one for those that they share.
         clients: usize,
     },
     /// A configuration of TPC-C that is not possible.

@@ -12,6 +12,7 @@ use atrapos_domains::{GROUP_MAX, Group, Key, Owned, Retries, Sessioned, Sessions
 use atrapos_structures::{Contention, Opened, PointAccess, Refused, Unordered};
 
 use crate::control::Turn;
+use crate::lanes::{Entry, Member, Sides};
 use crate::mix::Class;
 use crate::records;
 use crate::stream::{Operation, Stream, Tally};
@@ -127,6 +128,8 @@ pub(crate) const REFUSED: u64 = u64::MAX - 2;
 pub(crate) trait Handle: Target<Keys = Key> + Clone + Send + Sync {
     /// The structure, as a task has it.
     fn used<'a>(access: &'a mut Self::Access<'_>) -> &'a mut dyn Use;
+    /// Adds the structure to those of a client.
+    fn join(sides: &mut Sides, member: Member<Self>) -> Entry;
 }
 
 impl Handle for Sessioned<Placed> {
@@ -134,12 +137,20 @@ impl Handle for Sessioned<Placed> {
     fn used<'a>((_, session): &'a mut Self::Access<'_>) -> &'a mut dyn Use {
         &mut ***session
     }
+
+    fn join(sides: &mut Sides, member: Member<Self>) -> Entry {
+        Entry::Shared(sides.shared.add(member))
+    }
 }
 
 impl Handle for Owned<Box<dyn Use>> {
     #[inline(always)]
     fn used<'a>(structure: &'a mut Self::Access<'_>) -> &'a mut dyn Use {
         &mut ***structure
+    }
+
+    fn join(sides: &mut Sides, member: Member<Self>) -> Entry {
+        Entry::Owned(sides.owned.add(member))
     }
 }
 

@@ -30,6 +30,7 @@ mod design;
 mod error;
 mod handle;
 mod jobs;
+mod lanes;
 mod load;
 mod measure;
 mod mix;

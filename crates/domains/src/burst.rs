@@ -11,6 +11,8 @@
 //! # Invariants
 //! - Chunks use the seats of the ring in order and round, so tasks run, and results come, in the order of the pushes.
 //! - When the target has moved, or its domain has other workers, the burst goes to another ring once nothing of the old one is under way.
+//! - All tasks of a chunk are on one target: a burst that is turned to another one sends what it has gathered first. So structures by the
+//!   thousand need slots for the chunks that are under way, and none for themselves.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use crate::chunk::{Chunk, Results, RunChunk};
 use crate::client::{Client, Refused, Why, lease, take_blocking};
 use crate::domains::Inner;
 use crate::operation::Operation;
+use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Route, Target};
 use crate::task::TaskError;
@@ -189,6 +192,45 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         self.filling.push_operation(operation);
         self.pushed();
         Ok(oldest)
+    }
+
+    /// Turns the burst to another target: tasks that are pushed from now on are on that. What was pushed before stays where it is, and
+    /// results come in the order of the pushes. The targets should be of one domain, or owned by one worker: for each change of the
+    /// worker the burst waits until nothing is under way, or the tasks are passed on.
+    ///
+    /// ```
+    /// # use atrapos_domains::{Configuration, Domains};
+    /// # use atrapos_topology::{LiveOptions, Machine};
+    /// # let machine = Machine::live(&LiveOptions::new(None));
+    /// # let domains = Domains::start(&machine, &Configuration::one_worker_each(&["counters"]))?;
+    /// let site = domains.at("counters")?;
+    /// let counters = ["a", "b"].map(|name| site.place_owned(name, 0_u64));
+    /// let [a, b] = counters.map(Result::unwrap);
+    /// let mut burst = domains.client().burst(&a, 14)?;
+    /// burst.push(|a| *a += 1)?;
+    /// burst.turn_to(&b);
+    /// burst.push(|b| *b += 1)?;
+    /// assert_eq!(burst.drain().filter(Result::is_ok).count(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn turn_to(&mut self, target: &T) {
+        if !self.try_turn_to(target) {
+            self.receive();
+            self.try_turn_to(target);
+        }
+    }
+
+    /// Turns the burst to another target as [`turn_to`](Self::turn_to) does, unless it would have to wait for a result; then it
+    /// stays as it is, and this returns false.
+    pub fn try_turn_to(&mut self, target: &T) -> bool {
+        if self.filling.waiting() > 0 && !planted(Bug::TurnUnsent) {
+            if self.sent.len() > SENT_MAX {
+                return false;
+            }
+            self.send();
+        }
+        self.target.clone_from(target);
+        true
     }
 
     /// Sends the tasks that wait for company. To be called before waiting for an effect of theirs by other means than their results.

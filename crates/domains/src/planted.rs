@@ -18,6 +18,8 @@ pub(crate) enum Bug {
     PassPast,
     /// An ordered client goes to its new ring while its old one is under way.
     ChangeRingEarly,
+    /// A burst that is turned to another target does not send first what it has gathered.
+    TurnUnsent,
 }
 
 #[cfg(not(any(loom, test)))]

@@ -17,6 +17,10 @@ pub enum Bug {
     WritesUnannounced,
     /// A writer takes a latch whatever the version has become.
     LatchedBlindly,
+    /// A descent for several keys does not look at the version of an inner node again.
+    GroupInnerNotValidated,
+    /// A search for several keys does not look at the version of a leaf again.
+    GroupLeafNotValidated,
 }
 
 #[cfg(any(not(debug_assertions), loom))]

@@ -26,9 +26,11 @@
 //!
 //! # When it pays
 //!
-//! A read elsewhere costs two messages; lending to a worker and recalling from it costs three. A worker that borrows after
-//! [`READS_BEFORE`] reads since the latest recall has spent more on reading by then than the borrowing costs, if a write
-//! follows at once: so whatever the order of reads and writes, messages are at most doubled by a wrong guess (as in renting skis).
+//! A read elsewhere costs two messages; lending to a worker and recalling from it costs three, and more where many transactions have
+//! to hand locks over. A borrower counts what it reads in place, and says so when it gives the partition back: the owner lends it again
+//! after few reads by message if its loans have paid so far, and after ever more if they have not (`loans`).
+
+mod loans;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -42,19 +44,17 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use rustc_hash::FxHashMap;
 
+use self::loans::Loans;
 use crate::branch::MovedBranch;
 use crate::deadlock::home_of;
 use crate::jobs::{run_task_on_worker, start_on_worker};
 use crate::shard::{EngineWorker, Shard};
 
-/// The reads by one worker, since a partition was recalled, after which the partition is lent to it.
-const READS_BEFORE: u32 = 2;
-
 /// The state of lending on one worker.
 #[derive(Debug, Default)]
 pub struct Lending {
-    /// The reads that other workers have made by messages, by partition and worker, since the partition was lent to them or recalled.
-    reads: RefCell<FxHashMap<(PartitionId, WorkerId), u32>>,
+    /// The loans of partitions that this worker owns, or has owned, by partition and borrower.
+    loans: RefCell<FxHashMap<(PartitionId, WorkerId), Loans>>,
     /// Partitions that writes are recalling, once for each write.
     recalled: RefCell<Vec<PartitionId>>,
     /// The number of those that hold lending off.
@@ -90,18 +90,15 @@ pub(crate) fn note_read(worker: &Rc<EngineWorker>, txn: TxnId, place: PartitionI
     if !shard.tables.borrow().catalog.tables[place.table.at()].is_shared || reader == worker.id() {
         return;
     }
-    let is_due = {
-        let mut reads = shard.lending.reads.borrow_mut();
-        let reads = reads.entry((place, reader)).or_default();
-        *reads += 1;
-        let is_due = *reads >= READS_BEFORE;
-        if is_due {
-            *reads = 0;
+    let is_due = shard.lending.loans.borrow_mut().entry((place, reader)).or_default().note_read();
+    if is_due {
+        let may_lend = may_lend(shard, place, reader);
+        if may_lend {
+            lend(worker, place, reader);
         }
-        is_due
-    };
-    if is_due && may_lend(shard, place, reader) {
-        lend(worker, place, reader);
+        let mut loans = shard.lending.loans.borrow_mut();
+        let loans = loans.entry((place, reader)).or_default();
+        if may_lend { loans.begin() } else { loans.put_off() }
     }
 }
 
@@ -192,25 +189,32 @@ fn on_recall(worker: &Rc<EngineWorker>, place: PartitionId, owner: WorkerId) {
         }
     });
     drop(recent);
-    shard.tables.borrow_mut().drop_borrowed(place);
+    let reads = shard.tables.borrow_mut().drop_borrowed(place);
     outdate(shard);
-    let borrower = worker.id();
-    worker.send(owner, move |worker| on_given_back(worker, place, borrower, carried));
+    let given_back = GivenBack { place, borrower: worker.id(), reads, carried };
+    worker.send(owner, move |worker| on_given_back(worker, given_back));
+}
+
+/// A partition that a borrower gives back.
+struct GivenBack {
+    place: PartitionId,
+    borrower: WorkerId,
+    /// The reads that the borrower has made in place.
+    reads: u32,
+    /// The locks that its transactions have there.
+    carried: Vec<MovedBranch>,
 }
 
 /// Takes back a partition that this worker owns, from one borrower, with the locks that its transactions have in it.
-fn on_given_back(
-    worker: &Rc<EngineWorker>,
-    place: PartitionId,
-    borrower: WorkerId,
-    carried: Vec<MovedBranch>,
-) {
+fn on_given_back(worker: &Rc<EngineWorker>, given_back: GivenBack) {
     let shard = worker.shard();
+    let GivenBack { place, borrower, reads, carried } = given_back;
+    let handed_over = carried.len();
     for carried in carried {
         shard.take_in(worker, carried);
     }
     shard.tables.borrow_mut().partition_mut(place).given_back(borrower);
-    shard.lending.reads.borrow_mut().remove(&(place, borrower));
+    shard.lending.loans.borrow_mut().entry((place, borrower)).or_default().end(reads, handed_over);
 }
 
 /// Holds lending off on this worker, and recalls all that it has lent, until [`allow`] is called as often.
@@ -230,8 +234,12 @@ async fn hold_off(worker: Rc<EngineWorker>) -> Result<(), Abort> {
 
 /// Ends one [`hold_off`] on this worker.
 fn allow(worker: &Rc<EngineWorker>) {
-    let held_off = &worker.shard().lending.held_off;
+    let shard = worker.shard();
+    let held_off = &shard.lending.held_off;
     held_off.set(held_off.get().saturating_sub(1));
+    // Partitions are cut, joined and moved, and tables dropped, while lending is held off.
+    let tables = shard.tables.borrow();
+    shard.lending.loans.borrow_mut().retain(|(place, _), _| tables.owned_at(*place).is_some());
 }
 
 /// Holds lending off on all workers, and recalls all that is lent, until [`allow_everywhere`] is called as often.

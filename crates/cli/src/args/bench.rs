@@ -40,6 +40,11 @@ pub(crate) enum OtherBench {
     /// several sizes. The medians count. In every design each reply is checked, and after the rounds every record.
     #[command(mut_arg("seconds", |seconds| seconds.default_value("0.5").help("Length of a round, in seconds")))]
     Domains(Box<DomainsBenchArgs>),
+    /// The same records in few or many structures, which virtual domains have in turn.
+    ///
+    /// A client draws the structure of its next operations, as many as a burst has. Every reply is checked, and after each round every record.
+    #[command(name = "domains-structures", mut_arg("seconds", |seconds| seconds.default_value("1").help("Length of a round, in seconds")))]
+    DomainsStructures(Box<DomainsStructuresBenchArgs>),
     /// New-Order and Payment of TPC-C on tables that are structures, used directly by all threads, or delegated to virtual domains.
     ///
     /// Statements are tasks, and nothing isolates transactions from each other, as in *Virtual domains*: the same with full isolation is `bench
@@ -171,6 +176,42 @@ pub(crate) struct DomainsTpccBenchArgs {
     /// Workers of each domain of the design configured.
     #[arg(long, value_name = "N", help_heading = "Design")]
     pub(crate) domain_size: Option<usize>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DomainsStructuresBenchArgs {
+    /// The kind of all structures, by the names that `bench domains --structure` takes.
+    #[arg(long, value_name = "NAME", default_value = "hash-map", help_heading = "Workload")]
+    pub(crate) structure: String,
+    /// The operations: ycsb-a, ycsb-c, ycsb-d, insert-only or update-only.
+    #[arg(long, value_name = "NAME", default_value = "ycsb-c", help_heading = "Workload")]
+    pub(crate) workload: String,
+    /// Number of structures.
+    #[arg(long, value_name = "N", default_value_t = 1_000, help_heading = "Workload")]
+    pub(crate) structures: usize,
+    /// Records of all structures together, of an 8-byte key and an 8-byte value.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, help_heading = "Workload")]
+    pub(crate) records: u64,
+    /// Exponent of Zipf's distribution by which the records of a structure are chosen; 0 makes all alike. Structures are chosen alike.
+    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Workload")]
+    pub(crate) theta: f64,
+    /// Rounds, each on structures that were loaded anew; their median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
+    pub(crate) rounds: u32,
+    /// Number of domains, which have the structures in turn [default: one for each worker].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) domains: Option<usize>,
+    /// Tasks of a client under way in each domain, and on one structure before it draws another, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
+    pub(crate) burst: usize,
+    /// Client threads [default: half of the processing units, at least one].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) clients: Option<usize>,
+    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) workers: Option<usize>,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }

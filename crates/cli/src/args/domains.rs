@@ -146,7 +146,7 @@ pub(crate) struct RunConfigurationArgs {
     /// Client threads [default: one for each processing unit that no domain has, at least one].
     #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(crate) clients: Option<usize>,
-    /// Tasks of a client under way on each structure, 1 to 64.
+    /// Tasks of a client under way in each domain, and on one structure before it draws another, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Workload")]
     pub(crate) burst: usize,
     /// Let a controller change the domains while clients go on: workers, structures, splits and merges. Every decision is shown.

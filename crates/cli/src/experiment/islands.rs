@@ -154,6 +154,9 @@ fn check_bench(options: &[String]) -> Result<(), CliError> {
     if let BenchCommand::Other(OtherBench::Domains(args)) = &benchmark {
         bench::domains::check(args)?;
     }
+    if let BenchCommand::Other(OtherBench::DomainsStructures(args)) = &benchmark {
+        bench::domains_structures::check(args)?;
+    }
     if let BenchCommand::Other(OtherBench::DomainsTpcc(args)) = &benchmark {
         bench::domains_tpcc::check(args)?;
     }

@@ -128,6 +128,43 @@ fn every_kind_of_configuration_runs_and_is_audited() {
 }
 
 #[test]
+fn a_controller_observes_and_changes_the_domains_of_a_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (config, result) = (directory.path().join("config.toml"), directory.path().join("result.json"));
+    let curves = directory.path().join("curves.json");
+    let calibrate =
+        ["domains", "calibrate", "--structure", "hash-map", "--mix", "ycsb-a", "--records", "500"];
+    let few = ["--seconds", "0.02", "--rounds", "2", "--sizes", "1,2", "--no-pin", "--output", text(&curves)];
+    done(&[&calibrate[..], &few].concat());
+    let structures: Vec<String> =
+        (0..4).map(|at| format!("name=s{at},kind=hash-map,mix=ycsb-a,load=1,size=1")).collect();
+    let structures: Vec<&str> = structures.iter().flat_map(|one| ["--structure", one]).collect();
+    let compose = ["domains", "compose", "--topology", "pack:1 core:2 pu:1", "--output", text(&config)];
+    done(&[&compose[..], &structures].concat());
+    let base = ["domains", "run", text(&config), "--no-pin", "--seconds", "0.5", "--records", "500"];
+    let adapt = ["--adapt", "--interval", "0.02", "--curves", text(&curves), "--json", text(&result)];
+    let shown = done(&[&base[..], &adapt].concat());
+    assert!(shown.contains("controller  ") && shown.contains("audit       passed"), "{shown}");
+    let result: Value =
+        serde_json::from_str(&std::fs::read_to_string(&result).expect("written")).expect("JSON");
+    assert_eq!((&result["config"]["adapt"], &result["config"]["interval_s"]), (&true.into(), &0.02.into()));
+    let observed = result["adaptations"].as_array().expect("a list");
+    assert!(observed.len() > 2, "half a second has many observations: {result}");
+    let is_whole = |one: &Value| one["sentence"].is_string() && one["throughput_tps"].is_f64();
+    assert!(observed.iter().all(is_whole), "{result}");
+    // Each change that was made and not refused is shown as it is made.
+    let changes = observed.iter().filter_map(|one| one["change"].as_str());
+    changes.for_each(|change| assert!(shown.contains(change), "no {change:?} in\n{shown}"));
+    let served = result["structures"].as_array().expect("structures");
+    assert!(
+        served.iter().all(|one| one["throughput_tps"].as_f64().is_some_and(|rate| rate > 0.0)),
+        "{result}"
+    );
+    let without = run(&[&base[..], &["--curves", text(&curves)]].concat());
+    assert!(!without.status.success() && stderr(&without).contains("--adapt"), "{}", stderr(&without));
+}
+
+#[test]
 fn curves_are_measured_and_composed() {
     let directory = tempfile::tempdir().expect("a directory");
     let (curves, result) = (directory.path().join("curves.json"), directory.path().join("result.json"));

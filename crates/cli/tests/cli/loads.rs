@@ -148,6 +148,46 @@ fn structures_are_compared_by_design() {
 }
 
 #[test]
+fn a_thousand_structures_run_in_two_domains_of_one_worker() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("result.json");
+    for kind in ["hash-map", "owned-tree"] {
+        let bench = ["bench", "domains-structures", "--structure", kind, "--workload", "ycsb-d", "--no-pin"];
+        let size = ["--structures", "1000", "--records", "20000", "--domains", "2", "--workers", "2"];
+        let length = ["--seconds", "0.2", "--rounds", "1", "--json", path.to_str().expect("text")];
+        let arguments = [&bench[..], &size, &length].concat();
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?} said: {}", stderr(&output));
+        assert!(stdout(&output).contains("audit       passed"), "{}", stdout(&output));
+        let json: Value = serde_json::from_str(&std::fs::read_to_string(&path).expect("the file"))
+            .expect("one JSON object");
+        assert_eq!(
+            (&json["config"]["structures"], &json["config"]["domains"]),
+            (&1000.into(), &serde_json::json!([1, 1]))
+        );
+        assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
+    }
+    for (more, words) in [
+        (&["--structures", "0"][..], "0 structures"),
+        (&["--structures", "9", "--records", "8"], "a record for each"),
+        (&["--domains", "3", "--workers", "2"], "a worker for each domain"),
+        (&["--structure", "tree"], "'tree'"),
+    ] {
+        let complaint = refused(&[&["bench", "domains-structures"], more].concat());
+        assert!(complaint.contains(words), "{complaint}");
+    }
+}
+
+#[test]
+fn numbers_of_structures_are_compared() {
+    let more = ["--structures", "papaya,owned-tree", "--at", "1,40"];
+    let (text, json) = experiment("domains-structures", &more);
+    let points = json["points"].as_array().expect("a list");
+    assert_eq!((points.len(), &json["y"]), (4, &"throughput_tps".into()));
+    assert!(text.contains("operations/s by structures"), "{text}");
+}
+
+#[test]
 fn delegation_is_compared_by_burst_size() {
     let (text, json) = experiment("domains-burst", &["--structures", "papaya,owned-hash-map", "--at", "1,9"]);
     let points = json["points"].as_array().expect("a list");

@@ -5,8 +5,8 @@ mod cores;
 mod file;
 
 use atrapos_composition::{
-    CalibrationSettings, CompositionError, Curve, Curves, Demand, Effort, Kind, LoadBounds, Point, Settings,
-    Structure, StructureIndex, calibrate, compose, possible_sizes,
+    CalibrationSettings, Composition, CompositionError, Curve, Curves, Demand, Effort, Kind, LoadBounds,
+    Point, Settings, Structure, StructureIndex, calibrate, compose, possible_sizes,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -129,6 +129,62 @@ fn curves_are_read_as_they_were_written() {
     let curve = Curve { kind: "b-tree".into(), mix: "read-only".into(), points };
     let curves = Curves::new(Some("two sockets".into()), vec![curve]).expect("curves");
     assert_eq!(Curves::from_json(&curves.to_json()), Ok(curves));
+}
+
+/// Structures with sizes out of `sizes`, and loads that spread over two orders of magnitude, in proportion to the sizes.
+fn spread(random: &mut StdRng, count: usize, sizes: &[u32]) -> Demand {
+    let one = |_| {
+        let size = sizes[random.random_range(0..sizes.len())];
+        (size, f64::from(size) * 10_f64.powf(random.random_range(0.0..2.0)))
+    };
+    demand(&(0..count).map(one).collect::<Vec<_>>())
+}
+
+/// Searches with loads per worker of at most `max` times those that there would be if all workers were equally loaded.
+fn searched(
+    demand: &Demand,
+    workers: u32,
+    max: f64,
+    effort: Effort,
+) -> Result<Composition, CompositionError> {
+    let load: f64 = demand.structures.iter().map(|structure| structure.load).sum();
+    let bounds = LoadBounds::PerWorker { min: 0.0, max: max * load / f64::from(workers) };
+    compose(demand, workers, Kind::Shared, &Settings { bounds, effort })
+}
+
+#[test]
+fn the_fast_search_is_within_five_percent_of_the_exact_one_wherever_that_is_proven() {
+    let (mut proven, mut several) = (0_u64, 0_u64);
+    for seed in 0..60 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let (count, workers) = (random.random_range(4..=14), random.random_range(24..=96));
+        let sizes = [&[1, 24, 48][..], &[2, 4, 8], &[4, 6, 9, 16, 24], &[12, 24]][random.random_range(0..4)];
+        let max = [f64::INFINITY, 4.0, 2.0][random.random_range(0..3)];
+        let demand = spread(&mut random, count, sizes);
+        let exact = searched(&demand, workers, max, Effort::exact(500_000));
+        let Ok(exact) = exact else { continue };
+        if !exact.gap.is_closed(2e-6) {
+            continue;
+        }
+        proven += 1;
+        let fast = searched(&demand, workers, max, Effort::fast()).unwrap_or_else(|error| {
+            panic!("seed {seed}: the fast search found nothing where there is {:?}: {error}", exact.sizes())
+        });
+        assert_eq!(fast.sizes(), exact.sizes(), "seed {seed}");
+        let ratio = fast.load_per_worker_max() / exact.load_per_worker_max();
+        assert!((1.0 - 1e-5..1.05).contains(&ratio), "seed {seed}: {ratio} times the least peak");
+        several += u64::from(exact.domains.len() > 1);
+    }
+    assert!(proven > 25 && several > 15, "{proven} proven, {several} of several domains");
+}
+
+#[test]
+fn two_hundred_structures_on_384_workers_are_within_five_percent_of_the_bound() {
+    for (seed, sizes) in [(1, &[24, 48][..]), (2, &[4, 8, 12, 16, 24, 48, 96]), (3, &[24, 48])] {
+        let demand = spread(&mut StdRng::seed_from_u64(seed), 200, sizes);
+        let found = searched(&demand, 384, f64::INFINITY, Effort::fast()).expect("there is room");
+        assert!(found.gap.sizes < 1e-9 && found.gap.balance < 0.05, "seed {seed}: {:?}", found.gap);
+    }
 }
 
 /// Case 154 of the example `large`: many choices of sizes before the best one can be neither filled nor excluded in few steps.

@@ -1,6 +1,6 @@
 //! Changes of domains under load, stepped from seeds: nothing is lost, doubled, or, for ordered clients, reordered.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::process::Command;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
@@ -37,13 +37,45 @@ impl Operation<Owned<Log>> for Append {
     }
 }
 
-/// A burst on one owned structure, as a client of its own.
+/// A burst on owned structures, as a client of its own.
 struct Pusher {
     burst: Burst<Owned<Log>, u32>,
+    who: usize,
+    /// The structure that it is on; it turns to others, if it does that.
     at: usize,
-    next: u32,
-    /// The number of the next answer.
-    taken: u32,
+    turns: bool,
+    /// The number of the next task on each structure.
+    next: [u32; STRUCTURES],
+    /// The answers to come.
+    expected: VecDeque<u32>,
+}
+
+impl Pusher {
+    fn take(&mut self) {
+        if let Some(answer) = self.burst.try_pop() {
+            let answer = answer.expect("every task runs");
+            assert_eq!(Some(answer), self.expected.pop_front(), "answers come in order");
+        }
+    }
+
+    fn push(&mut self, choice: usize) {
+        let (who, number) = (self.who, self.next[self.at]);
+        let pushed = match choice {
+            0..=3 => self.burst.try_push_operation(Append { who, number }).is_ok(),
+            4..=6 => self
+                .burst
+                .try_push(move |log: &mut Log| {
+                    log.push((who, number));
+                    number
+                })
+                .is_ok(),
+            _ => return self.take(),
+        };
+        if pushed {
+            self.next[self.at] += 1;
+            self.expected.push_back(number);
+        }
+    }
 }
 
 struct Submitter {
@@ -95,39 +127,30 @@ impl Run {
         let submitters = (0..CLIENTS).map(submitter).collect();
         let names = vec!["a".into(), "b".into()];
         let mut run = Self { domains, pump, structures, submitters, pushers: Vec::new(), names, named: 0 };
-        run.pushers = (0..STRUCTURES).filter_map(|at| run.pusher(at)).collect();
+        let alone = (0..STRUCTURES).filter_map(|at| run.pusher(CLIENTS + at, at, false));
+        let turning = [0, 1].into_iter().filter_map(|at| run.pusher(CLIENTS + STRUCTURES + at, at, true));
+        run.pushers = alone.chain(turning).collect();
         run
     }
 
-    fn pusher(&self, at: usize) -> Option<Pusher> {
+    fn pusher(&self, who: usize, at: usize, turns: bool) -> Option<Pusher> {
         let Structure::Owned(log) = &self.structures[at] else { return None };
         let burst = self.domains.client().burst(log, 6).expect("there are slots");
-        Some(Pusher { burst, at, next: 0, taken: 0 })
+        Some(Pusher { burst, who, at, turns, next: [0; STRUCTURES], expected: VecDeque::new() })
     }
 
-    /// Adds a closure or an operation to a burst, or takes a result.
+    /// Adds a closure or an operation to a burst, or takes a result; turns the burst first, if it is one that turns.
     fn push(&mut self) {
         let which = self.pump.choose(self.pushers.len());
-        let choice = self.pump.choose(12);
-        let Pusher { burst, at, next, taken } = &mut self.pushers[which];
-        let (who, number) = (CLIENTS + *at, *next);
-        let pushed = match choice {
-            0..=3 => burst.try_push_operation(Append { who, number }).is_ok(),
-            4..=6 => burst
-                .try_push(move |log: &mut Log| {
-                    log.push((who, number));
-                    number
-                })
-                .is_ok(),
-            _ => {
-                if let Some(answer) = burst.try_pop() {
-                    assert_eq!(answer.expect("every task runs"), *taken, "answers come in order");
-                    *taken += 1;
-                }
-                false
-            }
-        };
-        *next += u32::from(pushed);
+        let (choice, to) = (self.pump.choose(12), self.pump.choose(2 * STRUCTURES));
+        let pusher = &mut self.pushers[which];
+        if pusher.turns
+            && let Some(Structure::Owned(log)) = self.structures.get(to)
+            && pusher.burst.try_turn_to(log)
+        {
+            pusher.at = to;
+        }
+        pusher.push(choice);
     }
 
     fn submit(&mut self) {
@@ -213,12 +236,7 @@ impl Run {
             if answered && self.pushers.iter().all(|pusher| pusher.burst.is_empty()) {
                 break;
             }
-            for Pusher { burst, taken, .. } in &mut self.pushers {
-                if let Some(answer) = burst.try_pop() {
-                    assert_eq!(answer.expect("every task runs"), *taken, "answers come in order");
-                    *taken += 1;
-                }
-            }
+            self.pushers.iter_mut().for_each(Pusher::take);
             for _ in 0..CLIENTS {
                 self.take();
             }
@@ -278,9 +296,9 @@ impl Run {
                 let ran = expected.get(&who).copied().unwrap_or_default();
                 assert_eq!(ran, submitter.next[at], "every task of client {who} on structure {at} ran");
             }
-            for pusher in self.pushers.iter().filter(|pusher| pusher.at == at) {
-                let ran = expected.get(&(CLIENTS + at)).copied().unwrap_or_default();
-                assert_eq!(ran, pusher.next, "every task of the burst on structure {at} ran");
+            for Pusher { who, next, .. } in &self.pushers {
+                let ran = expected.get(who).copied().unwrap_or_default();
+                assert_eq!(ran, next[at], "every task of burst {who} on structure {at} ran");
             }
         }
     }
@@ -327,7 +345,7 @@ fn nothing_is_lost_doubled_or_reordered_by_changes() {
 
 #[test]
 fn planted_bugs_of_changes_are_caught() {
-    for bug in [Bug::PassPast, Bug::ChangeRingEarly] {
+    for bug in [Bug::PassPast, Bug::ChangeRingEarly, Bug::TurnUnsent] {
         let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
             .args([
                 "pump::tests::nothing_is_lost_doubled_or_reordered_by_changes",

@@ -8,6 +8,8 @@
 //!   an access that would change a row is a conflict.
 //! - A worker owns no borrowed partition: it is not counted, saved, verified or moved there.
 
+use std::cell::Cell;
+
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::LockMode;
 
@@ -22,14 +24,17 @@ pub(super) enum Lent {
     /// It is lent to these workers.
     To(Vec<WorkerId>),
     /// It is borrowed.
-    Borrowed,
+    Borrowed {
+        /// The accesses that were located in it since: by them a loan is judged, so that one more or less does not matter.
+        reads: Cell<u32>,
+    },
 }
 
 impl Partition {
     /// Lends the partition to a worker, for reading: returns what that worker puts in its state.
     pub fn lend(&mut self, to: WorkerId) -> Partition {
         let mut borrowed = Partition::new(self.tree.lend(), self.version);
-        borrowed.lent = Lent::Borrowed;
+        borrowed.lent = Lent::Borrowed { reads: Cell::new(0) };
         borrowed.locks.gate();
         self.locks.gate();
         match &mut self.lent {
@@ -43,13 +48,20 @@ impl Partition {
     pub fn borrowers(&self) -> &[WorkerId] {
         match &self.lent {
             Lent::To(borrowers) => borrowers,
-            Lent::No | Lent::Borrowed => &[],
+            Lent::No | Lent::Borrowed { .. } => &[],
         }
     }
 
     /// Returns true if the partition is borrowed from its owner.
     pub fn is_borrowed(&self) -> bool {
-        matches!(self.lent, Lent::Borrowed)
+        matches!(self.lent, Lent::Borrowed { .. })
+    }
+
+    /// Returns true if the partition is borrowed, and counts a read of it.
+    fn serves_reader(&self) -> bool {
+        let Lent::Borrowed { reads } = &self.lent else { return false };
+        reads.set(reads.get().saturating_add(1));
+        true
     }
 
     /// Notes that a worker has given the partition back. After the last one, it may be changed again.
@@ -82,11 +94,16 @@ impl Tables {
 
     #[inline(never)]
     fn lends_to_reader(&self, place: PartitionId, mode: LockMode) -> bool {
-        mode == LockMode::Shared && self.owned_at(place).is_some_and(Partition::is_borrowed)
+        mode == LockMode::Shared && self.owned_at(place).is_some_and(Partition::serves_reader)
     }
 
-    /// Removes a borrowed partition; returns false if this worker has it not. No branch may have accesses in it.
-    pub fn drop_borrowed(&mut self, place: PartitionId) -> bool {
-        self.shards[place.table.at()].take_borrowed(place.partition).is_some()
+    /// Removes a borrowed partition, if this worker has it, and returns the number of reads of it here. No branch may have accesses
+    /// in it.
+    pub fn drop_borrowed(&mut self, place: PartitionId) -> u32 {
+        let dropped = self.shards[place.table.at()].take_borrowed(place.partition);
+        match dropped.map(|partition| partition.lent) {
+            Some(Lent::Borrowed { reads }) => reads.get(),
+            _ => 0,
+        }
     }
 }

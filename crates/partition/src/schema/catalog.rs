@@ -84,7 +84,11 @@ impl Catalog {
     /// their declared types. Trees that are not ready are listed in `phases`.
     pub fn changed(&self, definitions: Definitions, phases: &BTreeMap<TableId, Phase>) -> Catalog {
         let code = |(at, tree): (usize, &TreeDef)| match (tree, self.definitions.trees.get(at)) {
-            (TreeDef::Dropped, _) | (_, None | Some(TreeDef::Dropped)) => Code::default(),
+            (TreeDef::Dropped, _) => Code::default(),
+            // A table with another column has a number of its own. Its rows have no type of the program's, but it is used as before.
+            (tree, None | Some(TreeDef::Dropped)) => {
+                Code { is_shared: self.shares(tree.name()), ..Code::default() }
+            }
             // The type of an index was declared for the rows that its table had before.
             (TreeDef::Index(index), Some(TreeDef::Index(before))) if index.of != before.of => Code::default(),
             _ => self.tables[at].code.clone(),
@@ -101,6 +105,11 @@ impl Catalog {
         };
         let references = definitions.foreign_keys.iter().map(reference).collect();
         Catalog::assemble(self.tag, definitions, codes, references, phases)
+    }
+
+    /// Returns true if there is a shared table of this name.
+    fn shares(&self, name: &str) -> bool {
+        self.definitions.find(name).is_some_and(|number| self.tables[usize::from(number)].is_shared)
     }
 
     /// Assembles a catalog from definitions and code.

@@ -6,6 +6,7 @@ use atrapos_history::{KeyEvent, KeyHistory, KeyOperation};
 
 use super::{Attempt, Independent, Page, Replace, Spin, Tree};
 use crate::planted::{Bug, with};
+use crate::structure::PointAccess;
 
 const THREADS: u64 = 3;
 /// Operations of each thread on one tree.
@@ -51,6 +52,15 @@ fn operate(tree: &Tree, replace: Replace, step: u64, value: u64, random: &mut u6
             repeat(|| tree.try_page(key, &mut page, &Independent));
             assert!(page.is_sorted_by(|one, other| one.0 < other.0), "a page is out of order");
             KeyOperation::Read(page.first().filter(|(first, _)| *first == key).map(|(_, value)| *value))
+        }
+        9 if step.is_multiple_of(2) => {
+            // Those of its group make the descent longer.
+            let group = [key, next(random) % KEYS, next(random) % KEYS];
+            let accesses = group.each_ref().map(PointAccess::Read);
+            KeyOperation::Read(repeat(|| {
+                let place = tree.places(&accesses)[0]?;
+                tree.try_access_at(place, accesses[0], replace, &Independent)
+            }))
         }
         _ => KeyOperation::Read(repeat(|| tree.try_read(key, &Independent))),
     };
@@ -122,6 +132,16 @@ fn a_write_in_place_that_is_not_announced_is_noticed() {
 #[test]
 fn a_latch_taken_in_any_version_is_noticed() {
     must_be_noticed(Bug::LatchedBlindly, Replace::UnderLatch);
+}
+
+#[test]
+fn an_inner_node_that_a_group_does_not_validate_is_noticed() {
+    must_be_noticed(Bug::GroupInnerNotValidated, Replace::UnderLatch);
+}
+
+#[test]
+fn a_leaf_that_a_group_does_not_validate_is_noticed() {
+    must_be_noticed(Bug::GroupLeafNotValidated, Replace::UnderLatch);
 }
 
 #[test]

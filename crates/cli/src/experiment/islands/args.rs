@@ -50,6 +50,9 @@ pub(crate) enum IslandsCommand {
     /// Time of a client per delegated operation by the size of its bursts, beside direct use.
     #[command(name = "domains-burst")]
     DomainsBurst(DomainsBurstArgs),
+    /// Throughput of the same records in few or many structures: Figure 11 of *Virtual domains*.
+    #[command(name = "domains-structures")]
+    DomainsStructures(DomainsStructuresArgs),
     /// Throughput of New-Order and Payment by the share of remote transactions, on structures without isolation by design, and on the
     /// engine with isolation: Figure 13 of *Virtual domains*, right.
     #[command(name = "domains-tpcc")]
@@ -322,6 +325,30 @@ pub(crate) struct DomainsBurstArgs {
     pub(crate) common: IslandsArgs,
 }
 
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct DomainsStructuresArgs {
+    /// Kinds of structures, by the names that `bench domains-structures --structure` takes.
+    #[arg(
+        long,
+        value_name = "NAME,NAME",
+        value_delimiter = ',',
+        default_value = "b-tree,fp-tree,hash-map,owned-tree"
+    )]
+    pub(crate) structures: Vec<Structure>,
+    /// Operation mix, by the names that `bench domains-structures --workload` takes.
+    #[arg(long, value_name = "NAME", default_value = "ycsb-c")]
+    pub(crate) workload: Mix,
+    /// Numbers of structures to measure at.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,16,64,256,1024")]
+    pub(crate) at: Vec<usize>,
+    /// Records of all structures together.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) records: u64,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
 /// The tables of New-Order and Payment.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Workload")]
@@ -386,6 +413,7 @@ impl IslandsCommand {
             IslandsCommand::Counters(common) => return common,
             IslandsCommand::DomainsDesigns(args) => return &args.common,
             IslandsCommand::DomainsBurst(args) => return &args.common,
+            IslandsCommand::DomainsStructures(args) => return &args.common,
             IslandsCommand::DomainsTpcc(args) => return &args.tables.common,
             IslandsCommand::DomainsTpccThreads(args) => return &args.tables.common,
         };

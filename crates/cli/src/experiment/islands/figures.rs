@@ -288,6 +288,9 @@ fn head(command: &IslandsCommand) -> Head {
         IslandsCommand::DomainsBurst(_) => {
             ("domains-burst", "Virtual domains, bursts", "tasks of a burst", Quantity::Delegation)
         }
+        IslandsCommand::DomainsStructures(_) => {
+            ("domains-structures", "Virtual domains, Figure 11", "structures", Quantity::Operations)
+        }
         IslandsCommand::DomainsTpcc(_) => (
             "domains-tpcc",
             "Virtual domains, Figure 13, right",
@@ -375,6 +378,7 @@ pub(super) fn figure(command: &IslandsCommand, workers: usize) -> Figure {
         IslandsCommand::Counters(_) => counters(head, workers),
         IslandsCommand::DomainsDesigns(args) => domains::designs(head, args, workers),
         IslandsCommand::DomainsBurst(args) => domains::bursts(head, args, workers),
+        IslandsCommand::DomainsStructures(args) => domains::structures(head, args, workers),
         IslandsCommand::DomainsTpcc(args) => domains::tpcc(head, args, workers),
         IslandsCommand::DomainsTpccThreads(args) => domains::tpcc_by_threads(head, args, workers),
     }

@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 
-use atrapos::{KeyRange, LoadProgress, Route, Schema, WorkerId};
+use atrapos::catalog::{ColumnDef, Value};
+use atrapos::{ColumnType, KeyRange, LoadProgress, Route, Schema, Table, WorkerId, row};
 
 use super::{anomalies, bank, by_hand, hermitage, lists, simulated, threaded};
 use crate::indexes::{Users, user, users};
@@ -187,6 +188,40 @@ fn what_is_lent_is_loaded_dropped_and_verified_like_any_table() {
     assert_eq!(db.statistics().lent, 2);
     db.drop_table("items").unwrap();
     assert_eq!(db.verify().unwrap().rows, 0);
+}
+
+row! {
+    #[derive(Clone)]
+    struct Wider {
+        value: i64,
+        text: String,
+        more: u32,
+    }
+}
+
+/// `items` with another column.
+struct WiderItems;
+
+impl Table for WiderItems {
+    type Key = u64;
+    type Row = Wider;
+    const NAME: &'static str = "items";
+}
+
+#[test]
+fn a_table_with_another_column_stays_shared() {
+    let mut engine = Engine::threads(shared_items(), 2);
+    write_at_owner(&mut engine, 5).unwrap();
+    let Engine::Threads(db, _) = &engine else { unreachable!("it has threads") };
+    let column =
+        ColumnDef { default: Some(Value::Unsigned(1)), ..ColumnDef::new("more", ColumnType::Unsigned(4)) };
+    db.add_column("items", column).unwrap();
+    let items = db.table::<WiderItems>().unwrap();
+    for _ in 0..20 {
+        let read = db.run(Route::worker(WorkerId(0)), async move |tx| tx.get(items, 80).await).unwrap();
+        assert_eq!(read.map(|row| (row.value, row.more)), Some((5, 1)));
+    }
+    assert_eq!(db.statistics().lent, 1);
 }
 
 #[test]

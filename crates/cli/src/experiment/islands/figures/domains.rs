@@ -7,8 +7,8 @@ use atrapos_structures::{Access, Kind as Structure};
 use atrapos_workloads::tpcc::parameters::Remote;
 
 use super::super::args::{
-    DomainsBurstArgs, DomainsDesignsArgs, DomainsTablesArgs, DomainsTpccArgs, DomainsTpccThreadsArgs,
-    IslandsArgs,
+    DomainsBurstArgs, DomainsDesignsArgs, DomainsStructuresArgs, DomainsTablesArgs, DomainsTpccArgs,
+    DomainsTpccThreadsArgs, IslandsArgs,
 };
 use super::{Figure, Head, Measure, Position, grid, named, option, words};
 
@@ -72,6 +72,29 @@ pub(super) fn bursts(head: Head, args: &DomainsBurstArgs, threads: usize) -> Fig
         let (records, size) = (records.to_string(), size.to_string());
         let options = words(&["--records", &records, "--design", "sn-thread", "--burst", &size]);
         point(common, threads, (*structure, *workload), &options)
+    })
+}
+
+/// Returns the figure of numbers of structures, in domains of one worker.
+pub(super) fn structures(head: Head, args: &DomainsStructuresArgs, threads: usize) -> Figure {
+    let DomainsStructuresArgs { structures, workload, at, records, common } = args;
+    let series: Vec<_> =
+        structures.iter().map(|structure| (structure.name().to_owned(), *structure)).collect();
+    let positions: Vec<_> = at.iter().map(|count| (Position::number(*count as f64), *count)).collect();
+    let title = format!("{workload} on {records} records in all, in domains of one worker");
+    let (clients, workers) = divided(threads);
+    grid(head, title, &series, &positions, |structure, count| {
+        let mut all = words(&["bench", "domains-structures", "--structure", structure.name()]);
+        all.extend(words(&["--workload", workload.name(), "--rounds", "1"]));
+        let numbers =
+            [("--records", *records), ("--structures", *count as u64), ("--clients", clients as u64)];
+        for (name, number) in numbers.into_iter().chain([("--workers", workers as u64)]) {
+            all.extend(words(&[name, &number.to_string()]));
+        }
+        all.push(option("--seconds", common.seconds));
+        all.extend(words(&["--seed", &common.result.seed.to_string()]));
+        all.extend(common.no_pin.then(|| "--no-pin".to_owned()));
+        (clients + workers, Measure::Bench(all))
     })
 }
 
