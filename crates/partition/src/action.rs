@@ -35,6 +35,7 @@ use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 
 pub use access::{RowAccess, refuse_duplicate};
 pub use batch::{ActionBatch, BatchedOperation};
+pub(crate) use context::Replaced;
 pub use context::{ChangeRow, RowChange, RowContext};
 pub use copy::{CopiedRow, CopiedRows, CopyRows, LockKey, PutImage, ReplaceImage};
 pub use dependent::{Dependent, DependentAction, follow_change};

@@ -228,6 +228,13 @@ impl Path {
 }
 
 impl Tree {
+    /// Returns true if rows take so many lines of memory that a look-up [ahead](locate_ahead) leaves some of them.
+    #[inline]
+    #[must_use]
+    pub fn has_long_rows(&self) -> bool {
+        self.config.record_lines > RECORD_LINES_FEW
+    }
+
     /// Bytes of the lines of memory that the rows take, as far as a look-up fetches them: what competes for a cache.
     #[must_use]
     pub fn line_bytes(&self) -> u64 {

@@ -148,10 +148,10 @@ pub struct Lookups {
     next_ticket: Cell<u64>,
     /// Look-ups with tickets before this one were deferred under another scheme.
     stale_before: Cell<u64>,
-    /// The lines of long rows that the look-ups made last have found, in the order in which their tasks have their turns.
+    /// The lines of long rows that look-ups have found which were made together, those first whose tasks have their turns last.
     ahead: RefCell<ArrayVec<RowLines, BATCH>>,
-    /// The next of them to be asked for; the number of them if there is none.
-    next_ahead: Cell<usize>,
+    /// Number of them that are not asked for yet, the last one next.
+    left_ahead: Cell<usize>,
     turns: Turns,
 }
 
@@ -321,13 +321,23 @@ impl Lookups {
         }
     }
 
+    /// Notes the lines of the rows that were found, and asks for those of the first ones.
+    #[inline(never)]
+    fn begin_ahead(&self, probes: &[Probe<'_>]) {
+        let mut ahead = self.ahead.borrow_mut();
+        ahead.clear();
+        ahead.extend(probes.iter().rev().map(Probe::lines_left));
+        self.left_ahead.set(ahead.len());
+        drop(ahead);
+        (0..AHEAD).for_each(|_| self.fetch_ahead());
+    }
+
     /// Asks for the lines of the next long row.
     #[inline(always)]
     fn fetch_ahead(&self) {
-        let next = self.next_ahead.get();
-        if let Some(lines) = self.ahead.borrow().get(next) {
-            self.next_ahead.set(next + 1);
-            lines.fetch();
+        if let Some(left) = self.left_ahead.get().checked_sub(1) {
+            self.left_ahead.set(left);
+            self.ahead.borrow()[left].fetch();
         }
     }
 
@@ -358,9 +368,9 @@ impl Lookups {
         for (lookup, probe) in asked.iter().zip(&probes) {
             lookup.found.set(Some(probe.position));
         }
-        self.ahead.replace(probes.iter().map(Probe::lines_left).collect());
-        self.next_ahead.set(0);
-        (0..AHEAD).for_each(|_| self.fetch_ahead());
+        if probes.iter().any(|probe| probe.tree.has_long_rows()) {
+            self.begin_ahead(&probes);
+        }
         worker.shard().stats.interleaved.add(probes.len() as u64);
         let probed = asked.iter().map(|lookup| lookup.partition.table).zip(&probes);
         fetch_indexed_rows(&tables, probed);

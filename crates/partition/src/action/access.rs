@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use atrapos_storage::{DisplayKey, KeyBuf, Overwritten};
 
-use super::context::ChangeRow;
+use super::context::{ChangeRow, Replaced};
 use super::{DependentAction, RowContext};
 use crate::abort::{Abort, AbortReason};
 use crate::range::KeyRange;
@@ -116,10 +116,10 @@ impl RowAccess for RowContext<'_> {
         make: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<R, Abort>,
     ) -> Result<Option<R>, Abort> {
         self.with_scratch(|at, new| {
-            at.locate();
-            let Some((version, old)) = RowContext::row(at) else { return Ok(None) };
+            let position = at.locate();
+            let Some((version, old)) = at.row_at(position) else { return Ok(None) };
             let result = make(old, new)?;
-            at.patch(None, version, new)?;
+            at.patch(Replaced::At(position), version, new)?;
             Ok(Some(result))
         })
     }

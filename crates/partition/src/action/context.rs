@@ -37,8 +37,8 @@ pub struct RowContext<'a> {
     pub target: &'a mut LockTarget,
     /// The part of the target range beyond this partition, which the transaction has to access next.
     pub left_out: &'a mut Option<KeyRange>,
-    /// The position at which the key was looked up, if it was: it is looked up again for each access otherwise.
-    pub position: Option<Position>,
+    /// The position at which an interleaved look-up found the key, if one was made.
+    pub position: Option<&'a Position>,
     /// The log that receives before-images.
     pub undo: &'a mut UndoLog,
     /// Scratch space in which rows are encoded.
@@ -52,6 +52,15 @@ pub struct RowContext<'a> {
     pub may_narrow: bool,
 }
 
+/// The row that is replaced.
+#[derive(Clone, Copy)]
+pub(crate) enum Replaced<'a> {
+    /// That of the target key, which was located.
+    At(Position),
+    /// In a range: that of this key.
+    Within(&'a KeyBuf),
+}
+
 impl RowContext<'_> {
     /// The key that is locked, or the first of the range.
     #[inline]
@@ -59,19 +68,26 @@ impl RowContext<'_> {
         self.target.first_key()
     }
 
-    /// Looks the key up, for the accesses to its row that follow.
+    /// The position of the key, for several accesses to its row.
     #[inline(always)]
-    pub(crate) fn locate(&mut self) {
-        if self.position.is_none() {
-            self.position = Some(self.partition.tree.locate(self.key()));
+    pub(crate) fn locate(&self) -> Position {
+        match self.position {
+            Some(position) => self.partition.tree.refreshed(*position, self.key()),
+            None => self.partition.tree.locate(self.key()),
         }
+    }
+
+    /// The row of the key, which was [located](Self::locate), with its version.
+    #[inline(always)]
+    pub(crate) fn row_at(&self, position: Position) -> Option<(u64, &[u8])> {
+        self.partition.tree.row_at(position, self.key()).map(|row| (row.version, row.bytes))
     }
 
     /// The row of the key, with its version.
     #[inline(always)]
     pub fn row(&self) -> Option<(u64, &[u8])> {
         let found = match self.position {
-            Some(position) => self.partition.tree.row_at(position, self.key()),
+            Some(position) => self.partition.tree.row_at(*position, self.key()),
             None => self.partition.tree.get(self.key()),
         };
         found.map(|row| (row.version, row.bytes))
@@ -152,44 +168,40 @@ impl RowContext<'_> {
         Ok(true)
     }
 
-    /// Replaces a row, known to exist with `old_version`, by `new`, and adds the dependents. The row is that of the
-    /// target key, or, in a range, that of `within`. Its before-image is the last one in the undo log.
-    pub(crate) fn patch(
-        &mut self,
-        within: Option<&KeyBuf>,
-        old_version: u64,
-        new: &[u8],
-    ) -> Result<(), Abort> {
-        self.put_over(within, old_version, new)?;
+    /// Replaces a row, known to exist with `old_version`, by `new`, and adds the dependents. Its before-image is the last one in
+    /// the undo log.
+    pub(crate) fn patch(&mut self, row: Replaced<'_>, old_version: u64, new: &[u8]) -> Result<(), Abort> {
+        self.put_over(row, old_version, new)?;
         let meta = &self.catalog.tables[self.id.table.at()];
         if meta.has_dependents {
-            let key = match (within, &*self.target) {
-                (Some(key), _) | (None, LockTarget::Key(key)) => key,
-                (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
+            let key = match (row, &*self.target) {
+                (Replaced::Within(key), _) | (Replaced::At(_), LockTarget::Key(key)) => key,
+                (Replaced::At(_), LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
             };
             follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.dependents)?;
         }
         Ok(())
     }
 
-    /// Replaces the row of the target key, known to exist with `old_version`, by `new`. Adds no dependents.
-    pub(super) fn patch_image(&mut self, old_version: u64, new: &[u8]) -> Result<(), Abort> {
-        self.put_over(None, old_version, new)
+    /// Replaces the row of the target key, known to exist at `position` with `old_version`, by `new`. Adds no dependents.
+    pub(super) fn patch_image(
+        &mut self,
+        position: Position,
+        old_version: u64,
+        new: &[u8],
+    ) -> Result<(), Abort> {
+        self.put_over(Replaced::At(position), old_version, new)
     }
 
     /// Replaces a row as [`patch`](Self::patch) does, without dependents.
     #[inline(always)]
-    fn put_over(&mut self, within: Option<&KeyBuf>, old_version: u64, new: &[u8]) -> Result<(), Abort> {
+    fn put_over(&mut self, row: Replaced<'_>, old_version: u64, new: &[u8]) -> Result<(), Abort> {
         let version = self.partition.next_version();
         let tree = &mut self.partition.tree;
-        let (key, position) = match (within, &*self.target) {
-            (None, LockTarget::Key(key)) => (key, self.position),
-            (Some(key), _) => (key, None),
-            (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
-        };
-        let found = match position {
-            Some(position) => tree.row_at_mut(position, key),
-            None => tree.get_mut(key),
+        let (key, found) = match (row, &*self.target) {
+            (Replaced::At(position), LockTarget::Key(key)) => (key, tree.row_at_mut(position, key)),
+            (Replaced::Within(key), _) => (key, tree.get_mut(key)),
+            (Replaced::At(_), LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
         // The undo may put back a row that was not changed, if one of the next steps fails; that changes nothing.
@@ -226,12 +238,9 @@ impl RowContext<'_> {
         change: impl FnOnce(&mut [u8], Overwritten<'_>) -> Result<R, Abort>,
     ) -> Result<Option<R>, Abort> {
         let version = self.partition.next_version();
+        let position = self.locate();
         let LockTarget::Key(key) = &*self.target else { unreachable!("edits lock a key") };
         let tree = &mut self.partition.tree;
-        let position = match self.position {
-            Some(position) => tree.refreshed(position, key),
-            None => tree.locate(key),
-        };
         let Some(mut row) = tree.found_mut(position) else { return Ok(None) };
         let (before, row_bytes) = (row.version(), row.bytes().len());
         let edit = |overwritten: Overwritten<'_>| change(row.bytes_mut(), overwritten);
@@ -362,7 +371,7 @@ impl RowContext<'_> {
             for (key, version, row) in &group.rows {
                 new.clear();
                 match change(key, &group.bytes[row.clone()], &mut new)? {
-                    RowChange::Replace => self.patch(Some(key), *version, &new)?,
+                    RowChange::Replace => self.patch(Replaced::Within(key), *version, &new)?,
                     RowChange::Delete => drop(self.delete(Some(key))?),
                 }
                 changed += 1;

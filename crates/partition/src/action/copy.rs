@@ -108,9 +108,9 @@ impl Operation for ReplaceImage {
     type Output = ();
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
-        at.locate();
-        match at.row() {
-            Some((version, row)) if row.len() == self.0.len() => at.patch_image(version, &self.0),
+        let position = at.locate();
+        match at.row_at(position) {
+            Some((version, row)) if row.len() == self.0.len() => at.patch_image(position, version, &self.0),
             _ => Err(Abort::because(
                 AbortReason::Corruption,
                 "an image that was to replace a row of the same length has found another one",
@@ -143,9 +143,9 @@ impl Operation for PutImage {
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
         let Some(image) = self.0 else { return at.remove(None).map(drop) };
-        at.locate();
-        match at.row().map(|(version, _)| version) {
-            Some(version) => at.patch_image(version, &image),
+        let position = at.locate();
+        match at.row_at(position).map(|(version, _)| version) {
+            Some(version) => at.patch_image(position, version, &image),
             None => at.put(&image).map(drop),
         }
     }

@@ -5,7 +5,9 @@ use atrapos_catalog::Value;
 use super::layout::TableLayout;
 use super::row::DynRow;
 use crate::abort::Abort;
-use crate::action::{AccessKind as Kind, Operation, OperationKind, ResultShape, RowContext, guarded};
+use crate::action::{
+    AccessKind as Kind, Operation, OperationKind, Replaced, ResultShape, RowContext, guarded,
+};
 
 impl<'a> RowContext<'a> {
     /// The layout of the table that the operation works on.
@@ -105,11 +107,11 @@ impl Operation for UpdateRow {
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<bool, Abort> {
         let layout = at.layout();
-        at.locate();
         at.with_scratch(|at, new| {
-            let Some((version, old)) = at.row() else { return Ok(false) };
+            let position = at.locate();
+            let Some((version, old)) = at.row_at(position) else { return Ok(false) };
             layout.assign(old, &self.assigned, new)?;
-            at.patch(None, version, new)?;
+            at.patch(Replaced::At(position), version, new)?;
             Ok(true)
         })
     }
@@ -169,8 +171,8 @@ where
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
         let layout = at.layout();
         let (table, key) = (at.id.table, at.key().clone());
-        at.locate();
-        let Some((version, old)) = at.row() else { return Ok(None) };
+        let position = at.locate();
+        let Some((version, old)) = at.row_at(position) else { return Ok(None) };
         let row = DynRow::new(table, key, old);
         let (change, result) = guarded(|| (self.decide)(&row))??;
         match change {
@@ -179,7 +181,7 @@ where
                 let assigned = layout.assignments_by_number(columns)?;
                 at.with_scratch(|at, new| {
                     layout.assign(row.row(), &assigned, new)?;
-                    at.patch(None, version, new)
+                    at.patch(Replaced::At(position), version, new)
                 })?;
             }
             Revision::Delete => {

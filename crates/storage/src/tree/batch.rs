@@ -44,7 +44,7 @@ impl<'a> Probe<'a> {
     #[must_use]
     pub fn lines_left(&self) -> RowLines {
         let lines = self.tree.config.record_lines;
-        if lines <= RECORD_LINES_FEW || !self.position.is_found() {
+        if !self.tree.has_long_rows() || !self.position.is_found() {
             return RowLines::NONE;
         }
         // The probe borrows the tree, in which nothing has moved since.

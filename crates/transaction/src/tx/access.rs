@@ -171,7 +171,7 @@ impl Accessor<'_> {
                 may_narrow: !*suspended,
             };
             for operation in operations.by_ref() {
-                at.position = positions.next().copied();
+                at.position = positions.next();
                 let panic_guard = PanicGuard::enter();
                 let done = operation.apply(&mut at);
                 panic_guard.leave();
@@ -248,7 +248,7 @@ impl Accessor<'_> {
             partition,
             target: &mut access.target,
             left_out,
-            position: noted.position,
+            position: noted.position.as_ref(),
             undo: &mut branch.undo,
             scratch: &mut branch.scratch,
             redo: self.shard.commit_waiters.is_some().then_some(&mut branch.redo),

@@ -292,7 +292,7 @@ impl<'w> DirectTx<'w> {
             partition,
             target: &mut request.target,
             left_out: &mut left_out,
-            position: position.copied(),
+            position,
             undo: &mut branch.undo,
             scratch: &mut branch.scratch,
             redo: shard.commit_waiters.is_some().then_some(&mut branch.redo),
