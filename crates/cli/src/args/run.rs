@@ -194,6 +194,17 @@ pub(crate) enum EngineArg {
 }
 
 impl EngineArg {
+    /// Returns its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            EngineArg::Atrapos => "atrapos",
+            EngineArg::Plp => "plp",
+            EngineArg::SharedOcc => "shared-occ",
+            EngineArg::Shared2pl => "shared-2pl",
+            EngineArg::Domains => "domains",
+        }
+    }
+
     /// Returns true if its clients are threads, each of which reaches all data.
     pub(crate) fn shares_data(self) -> bool {
         matches!(self, EngineArg::SharedOcc | EngineArg::Shared2pl | EngineArg::Domains)

@@ -81,10 +81,16 @@ fn fill(
     let Place { deployment, directory, channel: kind, tcp, plan, instance, .. } = place;
     let durable = data.map(|data| durable(config.durability, &data.join(format!("instance-{instance}"))));
     let (instance, instances) = (InstanceId(instance), plan.shares.len());
-    let options = InstanceOptions { deployment, directory, kind, tcp, instance, instances };
-    let joined = shared.into_instance(handles, options, durable.as_ref(), Instant::now() + LINK_PATIENCE);
-    let failed = |error| CliError::failed(format!("the instance cannot join the others: {error}"));
-    joined.map(|shared| (shared, rows)).map_err(failed)
+    let (secret, clients) = (None, None);
+    let options = InstanceOptions { deployment, directory, kind, tcp, secret, instance, instances, clients };
+    let failed = |error: &dyn std::fmt::Display| {
+        CliError::failed(format!("the instance cannot join the others: {error}"))
+    };
+    let shared = shared.into_instance(handles, options, durable.as_ref()).map_err(|error| failed(&error))?;
+    if let Some(instance) = shared.engine().as_instance() {
+        instance.wait_reachable(Instant::now() + LINK_PATIENCE).map_err(|error| failed(&error))?;
+    }
+    Ok((shared, rows))
 }
 
 /// Writes the rows, or the entries of indexes, to a file. Returns their number.
