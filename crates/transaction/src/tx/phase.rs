@@ -42,10 +42,28 @@ pub(crate) struct Planned {
     pub(crate) at: usize,
 }
 
-impl Planned {
-    /// The first action of a phase.
-    pub(crate) fn first(owner: WorkerId) -> Planned {
-        Planned { owner, at: 0 }
+/// Actions of a batch that run together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chosen<'a> {
+    All,
+    Some(&'a [Planned]),
+}
+
+impl Chosen<'_> {
+    /// The number of the actions.
+    pub(crate) fn count(self, actions: &ActionBatch) -> usize {
+        match self {
+            Chosen::All => actions.requests().len(),
+            Chosen::Some(planned) => planned.len(),
+        }
+    }
+
+    /// The index among the actions of the one at a place of their order.
+    pub(crate) fn at(self, place: usize) -> usize {
+        match self {
+            Chosen::All => place,
+            Chosen::Some(planned) => planned[place].at,
+        }
     }
 }
 
@@ -122,6 +140,96 @@ struct FreePartition<'a> {
     /// The index of the partition in the scheme.
     index: usize,
     place: PartitionId,
+}
+
+/// The state of a phase after the attempt to run it at once.
+enum AtOnce<O: Operation> {
+    /// It has run.
+    Ran,
+    /// None of its actions has run.
+    Waits(ActionBatch),
+    /// What is here has run, and the rest is of one other instance.
+    Split(Split<O>),
+}
+
+/// A phase of which the rows here have been accessed, and those of one other instance have not.
+struct Split<O: Operation> {
+    instance: InstanceId,
+    /// The actions on rows of that instance.
+    remote: ActionBatch,
+    /// Results of actions here that stand behind the first of these, each with its place behind that one.
+    behind: Vec<(usize, O::Output)>,
+}
+
+impl<O: Operation> Split<O> {
+    /// Hands the results that have not been handed over to `take`, in the order of the actions, when all have run.
+    fn hand_over(self, mut take: impl FnMut(O::Output)) {
+        let (mut behind, mut at) = (self.behind.into_iter().peekable(), 0);
+        for done in self.remote.into_outputs::<O>() {
+            while let Some((_, done)) = behind.next_if(|(place, _)| *place == at) {
+                take(done);
+                at += 1;
+            }
+            take(done);
+            at += 1;
+        }
+        behind.for_each(|(_, done)| take(done));
+    }
+}
+
+/// The actions of a phase from the first one on that is not on free rows of the home.
+struct Rest<O: Operation> {
+    /// The instance of those that are on rows of another one.
+    instance: InstanceId,
+    remote: Vec<Action<O>>,
+    /// Places behind the first of them of those on free rows of the home, which are noted.
+    behind: SmallVec<[usize; BATCH]>,
+}
+
+impl<O: Operation> Rest<O> {
+    /// Notes the accesses of further actions on free rows of the home, and keeps those on rows of the other instance. Fails with the first
+    /// action that is neither.
+    fn note(
+        &mut self,
+        (worker, txn): (&EngineWorker, TxnId),
+        branch: &mut Branch,
+        operations: &mut SmallVec<[O; BATCH]>,
+        actions: &mut impl Iterator<Item = Action<O>>,
+    ) -> Result<(), Action<O>> {
+        let tables = &*worker.shard().tables.borrow();
+        for mut action in actions {
+            if instance_of(worker, tables, &action.request) == Some(self.instance) {
+                self.remote.push(action);
+                continue;
+            }
+            let place = free_here(worker, txn, tables, &action.request);
+            let (Some(place), LockTarget::Key(key)) = (place, &mut action.request.target) else {
+                return Err(action);
+            };
+            branch.note_key(place, action.request.mode, key, action.operation.is_unlocked());
+            self.behind.push(self.remote.len() + self.behind.len());
+            operations.push(action.operation);
+        }
+        Ok(())
+    }
+
+    /// Returns the actions in their order, with those that were noted as `noted`.
+    fn put_together(self, noted: impl Iterator<Item = Action<O>>) -> Vec<Action<O>> {
+        let Rest { remote, behind, .. } = self;
+        let count = remote.len() + behind.len();
+        let (mut noted, mut remote, mut behind) = (noted, remote.into_iter(), behind.into_iter().peekable());
+        let next = |at| if behind.next_if_eq(&at).is_some() { noted.next() } else { remote.next() };
+        (0..count).filter_map(next).collect()
+    }
+}
+
+/// Returns the other instance that has the key of an action, if one has.
+fn instance_of(worker: &EngineWorker, tables: &Tables, request: &Request) -> Option<InstanceId> {
+    let LockTarget::Key(key) = &request.target else { return None };
+    if request.tag != worker.shard().tag {
+        return None;
+    }
+    InstanceId::of_owner(tables.locate(request.table, key).1)
 }
 
 /// Takes the actions whose accesses were noted, from number `first` on, back out of a branch, and makes them again of their
@@ -219,18 +327,23 @@ impl Tx<'_> {
         actions: impl Iterator<Item = Action<O>>,
         mut take: impl FnMut(O::Output),
     ) -> Result<(), Abort> {
-        if let Some(actions) = self.run_at_once(actions, &mut take)? {
-            self.run_phase(actions).await?.into_outputs::<O>().for_each(take);
+        match self.run_at_once(actions, &mut take)? {
+            AtOnce::Ran => {}
+            AtOnce::Waits(actions) => self.run_phase(actions).await?.into_outputs::<O>().for_each(take),
+            AtOnce::Split(mut split) => {
+                self.run_group_remote(split.instance, &mut split.remote, Chosen::All, self.is_last).await?;
+                split.hand_over(take);
+            }
         }
         if self.has_dependents() { self.finish_phase().await } else { Ok(()) }
     }
 
-    /// Runs the actions of a phase at once if all may run now; otherwise returns them, and none has run.
+    /// Runs the actions of a phase at once if all may run now, or those of the home if the others are of one other instance.
     fn run_at_once<O: Operation>(
         &self,
         mut actions: impl Iterator<Item = Action<O>>,
         take: &mut impl FnMut(O::Output),
-    ) -> Result<Option<ActionBatch>, Abort> {
+    ) -> Result<AtOnce<O>, Abort> {
         let shard = self.worker.shard();
         let branch = &mut *self.state.home.borrow_mut();
         let first = branch.accesses.len();
@@ -243,11 +356,27 @@ impl Tx<'_> {
         };
         let one_place = match noted {
             Ok(one_place) => one_place,
+            Err(Some(refused)) if runs && shard.peers.get().is_some() => {
+                return self.split((branch, first), operations, refused, actions, take);
+            }
             Err(refused) => {
                 let noted = take_back(shard.tag, branch, first, operations);
-                return Ok(Some(ActionBatch::new(noted.into_iter().chain(refused).chain(actions))));
+                return Ok(AtOnce::Waits(ActionBatch::new(noted.into_iter().chain(refused).chain(actions))));
             }
         };
+        self.run_noted((branch, NotedTogether { first, one_place }), &mut operations, take)?;
+        Ok(AtOnce::Ran)
+    }
+
+    /// Runs the actions of the home whose accesses were noted.
+    #[inline(always)]
+    fn run_noted<O: Operation>(
+        &self,
+        (branch, noted): (&mut Branch, NotedTogether),
+        operations: &mut SmallVec<[O; BATCH]>,
+        take: &mut impl FnMut(O::Output),
+    ) -> Result<(), Abort> {
+        let shard = self.worker.shard();
         shard.stats.local_actions.add(operations.len() as u64);
         let accessor = Accessor {
             shard,
@@ -256,11 +385,56 @@ impl Tx<'_> {
             branch,
             dependents: &mut self.state.dependents.borrow_mut(),
         };
-        let done = accessor.execute_noted(NotedTogether { first, one_place }, &mut operations, take);
+        let done = accessor.execute_noted(noted, operations, take);
+        // Looked at where it is: handed to a closure and back, it would be copied.
         if let Err(abort) = &done {
             self.state.doom(abort);
         }
-        done.map(|()| None)
+        done
+    }
+
+    /// Runs the actions of a phase on free rows of the home, of which those before `refused` are noted from access `first` on, if that
+    /// one and all others are on rows of one other instance. So the rows of the home are accessed, and locked, before those of others, as
+    /// in any other phase. If not, none has run.
+    #[inline(never)]
+    fn split<O: Operation>(
+        &self,
+        (branch, first): (&mut Branch, usize),
+        mut operations: SmallVec<[O; BATCH]>,
+        refused: Action<O>,
+        mut actions: impl Iterator<Item = Action<O>>,
+        take: &mut impl FnMut(O::Output),
+    ) -> Result<AtOnce<O>, Abort> {
+        let (shard, before) = (self.worker.shard(), operations.len());
+        let instance = instance_of(self.worker, &shard.tables.borrow(), &refused.request);
+        let Some(instance) = instance else {
+            let noted = take_back(shard.tag, branch, first, operations);
+            let all = noted.into_iter().chain(std::iter::once(refused)).chain(actions);
+            return Ok(AtOnce::Waits(ActionBatch::new(all)));
+        };
+        let mut rest = Rest { instance, remote: vec![refused], behind: SmallVec::new() };
+        let noted = rest.note((self.worker, self.state.txn()), branch, &mut operations, &mut actions);
+        if let Err(refused) = noted {
+            let mut noted = take_back(shard.tag, branch, first, operations).into_iter();
+            let mut all: Vec<Action<O>> = noted.by_ref().take(before).collect();
+            all.extend(rest.put_together(noted));
+            return Ok(AtOnce::Waits(ActionBatch::new(
+                all.into_iter().chain(std::iter::once(refused)).chain(actions),
+            )));
+        }
+        let Rest { remote, behind: places, .. } = rest;
+        let (mut at, mut behind) = (0_usize, Vec::with_capacity(places.len()));
+        if !operations.is_empty() {
+            let together = NotedTogether { first, one_place: false };
+            self.run_noted((branch, together), &mut operations, &mut |done| {
+                match at.checked_sub(before) {
+                    None => take(done),
+                    Some(place) => behind.push((places[place], done)),
+                }
+                at += 1;
+            })?;
+        }
+        Ok(AtOnce::Split(Split { instance, remote: ActionBatch::new(remote.into_iter()), behind }))
     }
 
     /// Runs some actions of the home, of any kinds, all of which may run now.
@@ -310,7 +484,7 @@ impl Tx<'_> {
             if let Some(instance) = InstanceId::of_owner(owner) {
                 let PlannedPhase { actions, order } = &mut *phase;
                 let is_last = self.is_last && group.end == order.len();
-                self.run_group_remote(instance, actions, &order[group], is_last).await?;
+                self.run_group_remote(instance, actions, Chosen::Some(&order[group]), is_last).await?;
             } else if owner != self.worker.id() {
                 phase = self.receive(self.send_group(owner, phase, group)).await?;
             } else if !self.run_free_here(&mut phase, &group)? {
