@@ -60,21 +60,13 @@ const CHANNEL_DEFAULT: ChannelKind = ChannelKind::Shm;
 /// Runs `deploy`, as the process that was started by the user or as an instance.
 pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let args = &command.args;
-    // An instance is told what the file has said: it may be gone by now.
-    let file = args.file.as_deref().filter(|_| args.member.is_none());
-    let layout = file.map(file::read).transpose()?;
-    let engine = engine(args, layout.as_ref())?;
-    let adaptation = adaptation(args, engine)?;
-    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
     if let Some(place) = &args.member {
-        let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
-        let workload = configure(command, &place.plan)?.workload;
-        let kind = args.channel.unwrap_or(CHANNEL_DEFAULT);
-        if engine.shares_data() {
-            return shared::run(&*workload, kind, (engine, durability), place);
-        }
-        return instance::run(&*workload, kind, (adaptation, durability), place);
+        return run_member(command, Place::read(place)?);
     }
+    let layout = args.file.as_deref().map(file::read).transpose()?;
+    let engine = engine(args, layout.as_ref())?;
+    adaptation(args, engine)?;
+    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
     let (kind, plan) = plan(args, layout)?;
     let Configured { workload, choice, .. } = configure(command, &plan)?;
     if let Some(file) = &args.file {
@@ -118,6 +110,18 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let deployment =
         Deployment::start((kind, engine, databases), &directory, description.deployment(), plan, tcp)?;
     deployment.run(&title, args)
+}
+
+/// Runs an instance, which was told what the file has said: it may be gone by now.
+fn run_member(command: &DeployCommand, place: Place) -> Result<(), CliError> {
+    let args = &command.args;
+    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
+    let workload = configure(command, &place.plan)?.workload;
+    if place.engine.shares_data() {
+        return shared::run(&*workload, durability, place);
+    }
+    let adaptation = adaptation(args, place.engine)?;
+    instance::run(&*workload, (adaptation, durability), place)
 }
 
 /// Returns the engine inside each instance: that of the options, or else of a file.
@@ -226,7 +230,6 @@ struct Deployment {
     /// The arguments of each process besides those of this one.
     places: Vec<String>,
     kind: ChannelKind,
-    engine: EngineArg,
     plan: Plan,
     directory: PathBuf,
     /// True if an instance that starts again has its data.
@@ -246,6 +249,7 @@ impl Deployment {
             let place = Place {
                 deployment,
                 channel: kind,
+                engine,
                 directory,
                 instance: instance as u16,
                 plan,
@@ -257,7 +261,7 @@ impl Deployment {
         };
         let places = (0..plan.shares.len()).map(place).collect::<Result<Vec<_>, _>>()?;
         let instances = places.iter().enumerate().map(|(number, place)| {
-            let process = start(number, &mut command_at(place, (kind, engine))?)?;
+            let process = start(number, &mut command_at(place)?)?;
             let now = Instant::now();
             Ok(Instance {
                 process: Some(process),
@@ -277,7 +281,6 @@ impl Deployment {
             instances,
             places,
             kind,
-            engine,
             plan,
             directory: directory.path().to_owned(),
             keeps_data,
@@ -351,7 +354,7 @@ impl Deployment {
             if instance.process.is_none() {
                 if Instant::now() >= instance.due {
                     // A test has the first process alone kill itself at a step of a commit.
-                    let mut command = command_at(place, (self.kind, self.engine))?;
+                    let mut command = command_at(place)?;
                     instance.process = Some(start(number, command.env_remove("ATRAPOS_KILL_AT"))?);
                 }
                 continue;
@@ -429,12 +432,9 @@ impl Instance {
 
 /// Returns the command of the process at a place. It is in a group of its own: an interrupt at the terminal is for this process, which stops
 /// the others in order.
-fn command_at(place: &str, (kind, engine): (ChannelKind, EngineArg)) -> Result<Command, CliError> {
+fn command_at(place: &str) -> Result<Command, CliError> {
     let mut command = Command::new(std::env::current_exe().map_err(CliError::failed)?);
-    command
-        .args(std::env::args_os().skip(1))
-        .args(["--channel", kind.name(), "--engine", engine.name(), "--member", place])
-        .process_group(0);
+    command.args(std::env::args_os().skip(1)).args(["--member", place]).process_group(0);
     Ok(command)
 }
 

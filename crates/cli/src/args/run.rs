@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use atrapos_instances::ChannelKind;
 use atrapos_instances::plan::Placement;
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use super::SystemArgs;
 
@@ -176,7 +177,7 @@ pub(crate) enum DurabilityArg {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum EngineArg {
     /// Workers that own the data.
     Atrapos,

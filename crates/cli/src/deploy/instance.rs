@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use atrapos::{Adaptation, Durability, LoadProgress, Registry};
 use atrapos_harness::registry::AnyWorkload;
-use atrapos_instances::{ChannelKind, Member, MemberOptions, own_keys, read_secret};
+use atrapos_instances::{Member, MemberOptions, own_keys, read_secret};
 
 use super::Heard;
 use crate::bench::CLOSE_DEADLINE;
@@ -74,7 +74,6 @@ impl Population {
 /// Runs the instance.
 pub(super) fn run(
     workload: &dyn AnyWorkload,
-    kind: ChannelKind,
     (adaptation, durability): (Option<Adaptation>, Durability),
     place: Place,
 ) -> Result<(), CliError> {
@@ -101,7 +100,7 @@ pub(super) fn run(
         deployment: place.deployment,
         secret: Some(read_secret(&place.directory).map_err(CliError::failed)?),
         directory: place.directory,
-        kind,
+        kind: place.channel,
         tcp: place.tcp,
         registry: Some(Arc::new(registry)),
     };

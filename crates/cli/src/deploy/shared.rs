@@ -18,12 +18,11 @@ use atrapos::{Database, Durability, InstanceId, LoadProgress};
 use atrapos_baselines::instance::{InstanceEngine, InstanceOptions};
 use atrapos_baselines::{Engine, SharedDatabase, SharedRegistry};
 use atrapos_harness::registry::AnyWorkload;
-use atrapos_instances::{Channel, ChannelKind, own_keys, read_secret, serve_in_turn};
+use atrapos_instances::{Channel, own_keys, read_secret, serve_in_turn};
 use atrapos_topology::Machine;
 
 use super::Heard;
 use super::instance::{LOOK_EVERY, Population};
-use crate::args::EngineArg;
 use crate::bench::CLOSE_DEADLINE;
 use crate::config::Protection;
 use crate::error::CliError;
@@ -44,8 +43,7 @@ const ALL: Protection = Protection { locks: true, latches: true };
 /// Runs the instance.
 pub(super) fn run(
     workload: &dyn AnyWorkload,
-    kind: ChannelKind,
-    (name, durability): (EngineArg, Durability),
+    durability: Durability,
     mut place: Place,
 ) -> Result<(), CliError> {
     let machine = processors(&place)?;
@@ -53,12 +51,12 @@ pub(super) fn run(
     let data = place.data.take();
     let population = data.map(|data| Population::of(&data, place.instance));
     let handles = empty(workload, &place, &machine)?;
-    let make = engine(name, ALL, true);
+    let make = engine(place.engine, ALL, true);
     let (clients, connected) = channel();
     let options = InstanceOptions {
         deployment: place.deployment,
         directory: place.directory.clone(),
-        kind,
+        kind: place.channel,
         tcp: place.tcp.clone(),
         secret: Some(read_secret(&place.directory).map_err(CliError::failed)?),
         instance: InstanceId(place.instance),

@@ -24,9 +24,12 @@ use crate::interrupt;
 use crate::resident::resident_bytes;
 use crate::shared::{cpus, durable, engine, threads};
 
-/// Runs the instance at `place`, as its `--member` says.
-pub(super) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str) -> Result<(), CliError> {
-    let mut place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
+/// Runs the instance at `place`.
+pub(super) fn run(
+    workload: &dyn AnyWorkload,
+    mut config: RunConfig,
+    mut place: Place,
+) -> Result<(), CliError> {
     // The partitioned databases beside the engine stay in memory.
     let data = place.data.take();
     config.machine = processors(&place)?;

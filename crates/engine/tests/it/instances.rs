@@ -161,7 +161,8 @@ fn results_of_a_phase_over_instances_come_in_the_order_of_its_actions() {
             .collect();
         assert!(deployment.run(STEPS_MAX));
         let updated: i64 = sessions.into_iter().map(|session| session.take().unwrap().unwrap()).sum();
-        let all = deployment.submit(&items.at(&0), async move |tx| tx.scan(items, KeyRange::all(), 1_000).await);
+        let all =
+            deployment.submit(&items.at(&0), async move |tx| tx.scan(items, KeyRange::all(), 1_000).await);
         assert!(deployment.run(STEPS_MAX));
         let sum: i64 = all.take().unwrap().unwrap().iter().map(|(_, row)| row.value / 1_000).sum();
         assert_eq!(sum, updated, "seed {seed}");
