@@ -277,14 +277,7 @@ impl Deployment {
         });
         let instances = instances.collect::<Result<_, CliError>>()?;
         let keeps_data = data.is_some();
-        Ok(Deployment {
-            instances,
-            places,
-            kind,
-            plan,
-            directory: directory.path().to_owned(),
-            keeps_data,
-        })
+        Ok(Deployment { instances, places, kind, plan, directory: directory.path().to_owned(), keeps_data })
     }
 
     /// Shows the instances when they are open, and keeps them going until they are to stop.

@@ -185,7 +185,11 @@ fn what_cannot_be_compared_is_refused_with_a_cure() {
     }
     let output = run(&["advise", "micro", "--engine", "plp"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("'plp'") && stderr(&output).contains("shared-occ"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("'plp'") && stderr(&output).contains("shared-occ"),
+        "{}",
+        stderr(&output)
+    );
     let output = run(&["advise", "micro", "--channel", "mail"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("'mail'") && stderr(&output).contains("shm"), "{}", stderr(&output));

@@ -241,6 +241,35 @@ fn directories_of_others_are_refused() {
     assert!(complaint.contains("it has 'letter'"), "{complaint}");
 }
 
+/// The directories of two instances change their places: neither is opened, and both have their data when they are back.
+#[test]
+fn the_directory_of_another_instance_is_refused_and_nothing_is_lost() {
+    for engine in ["atrapos", SHARED[0], SHARED[1]] {
+        let parent = tempfile::tempdir().expect("a directory");
+        let (directory, options) = (parent.path().join("d"), ["--engine", engine]);
+        let deployment = Deployment::start(&directory, &options);
+        let rows = [0, ROWS_PER_INSTANCE];
+        deployment.client().call(&UpdateRows { rows: rows.to_vec() }).expect("rows of both instances");
+        deployment.stop();
+        let exchange = || {
+            let places = [0, 1].map(|instance| directory.join(format!("instance-{instance}")));
+            let aside = parent.path().join("aside");
+            for (from, to) in [(&places[0], &aside), (&places[1], &places[0]), (&aside, &places[1])] {
+                std::fs::rename(from, to).expect("both are there");
+            }
+        };
+        exchange();
+        let output = run(&arguments(text(&directory), &options));
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let complaint = stderr(&output);
+        assert!(complaint.contains("instance-0 is") && complaint.contains("own"), "{complaint}");
+        exchange();
+        let deployment = Deployment::start(&directory, &options);
+        assert_eq!(sum(&deployment.client(), &rows).expect("an answer"), 2);
+        deployment.stop();
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let complaint = refused(&["deploy", "tatp", "--instances", "3", "--workers", "2"]);
