@@ -35,6 +35,7 @@ mod participant;
 mod phase;
 mod ranges;
 mod savepoint;
+mod split;
 mod state;
 
 use std::ops::ControlFlow;

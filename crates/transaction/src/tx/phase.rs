@@ -27,6 +27,7 @@ use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, NotedTogether, execute_free, is_free};
+use super::split::Split;
 use super::{ActionReply, Tx};
 use crate::branch::Branch;
 use crate::lookups::BATCH;
@@ -143,7 +144,7 @@ struct FreePartition<'a> {
 }
 
 /// The state of a phase after the attempt to run it at once.
-enum AtOnce<O: Operation> {
+pub(super) enum AtOnce<O: Operation> {
     /// It has run.
     Ran,
     /// None of its actions has run.
@@ -152,91 +153,11 @@ enum AtOnce<O: Operation> {
     Split(Split<O>),
 }
 
-/// A phase of which the rows here have been accessed, and those of one other instance have not.
-struct Split<O: Operation> {
-    instance: InstanceId,
-    /// The actions on rows of that instance.
-    remote: ActionBatch,
-    /// Results of actions here that stand behind the first of these, each with its place behind that one.
-    behind: Vec<(usize, O::Output)>,
-}
-
-impl<O: Operation> Split<O> {
-    /// Hands the results that have not been handed over to `take`, in the order of the actions, when all have run.
-    fn hand_over(self, mut take: impl FnMut(O::Output)) {
-        let (mut behind, mut at) = (self.behind.into_iter().peekable(), 0);
-        for done in self.remote.into_outputs::<O>() {
-            while let Some((_, done)) = behind.next_if(|(place, _)| *place == at) {
-                take(done);
-                at += 1;
-            }
-            take(done);
-            at += 1;
-        }
-        behind.for_each(|(_, done)| take(done));
-    }
-}
-
-/// The actions of a phase from the first one on that is not on free rows of the home.
-struct Rest<O: Operation> {
-    /// The instance of those that are on rows of another one.
-    instance: InstanceId,
-    remote: Vec<Action<O>>,
-    /// Places behind the first of them of those on free rows of the home, which are noted.
-    behind: SmallVec<[usize; BATCH]>,
-}
-
-impl<O: Operation> Rest<O> {
-    /// Notes the accesses of further actions on free rows of the home, and keeps those on rows of the other instance. Fails with the first
-    /// action that is neither.
-    fn note(
-        &mut self,
-        (worker, txn): (&EngineWorker, TxnId),
-        branch: &mut Branch,
-        operations: &mut SmallVec<[O; BATCH]>,
-        actions: &mut impl Iterator<Item = Action<O>>,
-    ) -> Result<(), Action<O>> {
-        let tables = &*worker.shard().tables.borrow();
-        for mut action in actions {
-            if instance_of(worker, tables, &action.request) == Some(self.instance) {
-                self.remote.push(action);
-                continue;
-            }
-            let place = free_here(worker, txn, tables, &action.request);
-            let (Some(place), LockTarget::Key(key)) = (place, &mut action.request.target) else {
-                return Err(action);
-            };
-            branch.note_key(place, action.request.mode, key, action.operation.is_unlocked());
-            self.behind.push(self.remote.len() + self.behind.len());
-            operations.push(action.operation);
-        }
-        Ok(())
-    }
-
-    /// Returns the actions in their order, with those that were noted as `noted`.
-    fn put_together(self, noted: impl Iterator<Item = Action<O>>) -> Vec<Action<O>> {
-        let Rest { remote, behind, .. } = self;
-        let count = remote.len() + behind.len();
-        let (mut noted, mut remote, mut behind) = (noted, remote.into_iter(), behind.into_iter().peekable());
-        let next = |at| if behind.next_if_eq(&at).is_some() { noted.next() } else { remote.next() };
-        (0..count).filter_map(next).collect()
-    }
-}
-
-/// Returns the other instance that has the key of an action, if one has.
-fn instance_of(worker: &EngineWorker, tables: &Tables, request: &Request) -> Option<InstanceId> {
-    let LockTarget::Key(key) = &request.target else { return None };
-    if request.tag != worker.shard().tag {
-        return None;
-    }
-    InstanceId::of_owner(tables.locate(request.table, key).1)
-}
-
 /// Takes the actions whose accesses were noted, from number `first` on, back out of a branch, and makes them again of their
 /// operations. None has run.
 #[cold]
 #[inline(never)]
-fn take_back<O: Operation>(
+pub(super) fn take_back<O: Operation>(
     tag: CatalogTag,
     branch: &mut Branch,
     first: usize,
@@ -309,7 +230,12 @@ fn free_behind<'t>(
 
 /// Returns the partition of the key of an action if it is here and no lock of another transaction than `txn` conflicts.
 #[inline(never)]
-fn free_here(worker: &EngineWorker, txn: TxnId, tables: &Tables, request: &Request) -> Option<PartitionId> {
+pub(super) fn free_here(
+    worker: &EngineWorker,
+    txn: TxnId,
+    tables: &Tables,
+    request: &Request,
+) -> Option<PartitionId> {
     let LockTarget::Key(key) = &request.target else { return None };
     if request.tag != worker.shard().tag {
         return None;
@@ -370,7 +296,7 @@ impl Tx<'_> {
 
     /// Runs the actions of the home whose accesses were noted.
     #[inline(always)]
-    fn run_noted<O: Operation>(
+    pub(super) fn run_noted<O: Operation>(
         &self,
         (branch, noted): (&mut Branch, NotedTogether),
         operations: &mut SmallVec<[O; BATCH]>,
@@ -391,50 +317,6 @@ impl Tx<'_> {
             self.state.doom(abort);
         }
         done
-    }
-
-    /// Runs the actions of a phase on free rows of the home, of which those before `refused` are noted from access `first` on, if that
-    /// one and all others are on rows of one other instance. So the rows of the home are accessed, and locked, before those of others, as
-    /// in any other phase. If not, none has run.
-    #[inline(never)]
-    fn split<O: Operation>(
-        &self,
-        (branch, first): (&mut Branch, usize),
-        mut operations: SmallVec<[O; BATCH]>,
-        refused: Action<O>,
-        mut actions: impl Iterator<Item = Action<O>>,
-        take: &mut impl FnMut(O::Output),
-    ) -> Result<AtOnce<O>, Abort> {
-        let (shard, before) = (self.worker.shard(), operations.len());
-        let instance = instance_of(self.worker, &shard.tables.borrow(), &refused.request);
-        let Some(instance) = instance else {
-            let noted = take_back(shard.tag, branch, first, operations);
-            let all = noted.into_iter().chain(std::iter::once(refused)).chain(actions);
-            return Ok(AtOnce::Waits(ActionBatch::new(all)));
-        };
-        let mut rest = Rest { instance, remote: vec![refused], behind: SmallVec::new() };
-        let noted = rest.note((self.worker, self.state.txn()), branch, &mut operations, &mut actions);
-        if let Err(refused) = noted {
-            let mut noted = take_back(shard.tag, branch, first, operations).into_iter();
-            let mut all: Vec<Action<O>> = noted.by_ref().take(before).collect();
-            all.extend(rest.put_together(noted));
-            return Ok(AtOnce::Waits(ActionBatch::new(
-                all.into_iter().chain(std::iter::once(refused)).chain(actions),
-            )));
-        }
-        let Rest { remote, behind: places, .. } = rest;
-        let (mut at, mut behind) = (0_usize, Vec::with_capacity(places.len()));
-        if !operations.is_empty() {
-            let together = NotedTogether { first, one_place: false };
-            self.run_noted((branch, together), &mut operations, &mut |done| {
-                match at.checked_sub(before) {
-                    None => take(done),
-                    Some(place) => behind.push((places[place], done)),
-                }
-                at += 1;
-            })?;
-        }
-        Ok(AtOnce::Split(Split { instance, remote: ActionBatch::new(remote.into_iter()), behind }))
     }
 
     /// Runs some actions of the home, of any kinds, all of which may run now.
