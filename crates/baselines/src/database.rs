@@ -11,7 +11,6 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use atrapos::{Database, LoadError, LoadProgress};
 use atrapos_channel::ChannelError;
@@ -120,17 +119,16 @@ impl SharedDatabase {
     }
 
     /// Makes the database one of several instances, whose rows its clients may access, too; with a directory, as
-    /// [`into_durable`](Self::into_durable) makes it, if one is given. `handles` knows which keys it has. Returns when all others can be
-    /// reached.
+    /// [`into_durable`](Self::into_durable) makes it, if one is given. `handles` knows which keys it has. Returns at once
+    /// ([`InstanceEngine::wait_reachable`] waits for the others).
     ///
     /// # Errors
-    /// Fails if `handles` is no instance, the socket or the directory cannot be made, or an instance cannot be reached before the deadline.
+    /// Fails if `handles` is no instance, or the socket or the directory cannot be made.
     pub fn into_instance(
         self,
         handles: &Database,
         options: InstanceOptions,
         durable: Option<&DurableOptions>,
-        deadline: Instant,
     ) -> Result<SharedDatabase, StoreError> {
         let SharedDatabase { engine, catalog, retried } = self;
         let ownership = ownership(handles, &options, &catalog)?;
@@ -142,7 +140,6 @@ impl SharedDatabase {
                 InstanceEngine::join_durable(engine, ownership, options)?
             }
         };
-        instance.wait_reachable(deadline)?;
         Ok(SharedDatabase { engine: Box::new(instance), catalog, retried })
     }
 

@@ -42,13 +42,14 @@ mod wire;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use atrapos_channel::{
-    ChannelError, ChannelKind, ConnectOptions, DeploymentId, EndId, Hello, ListenOptions, Listener, Watcher,
-    connect,
+    Channel, ChannelError, ChannelKind, ConnectOptions, DeploymentId, EndId, Hello, ListenOptions, Listener,
+    Secret, Watcher, connect,
 };
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::routing::InstanceId;
@@ -79,10 +80,14 @@ pub struct InstanceOptions {
     pub kind: ChannelKind,
     /// The addresses on which the instances listen for TCP, if messages go that way.
     pub tcp: Vec<SocketAddr>,
+    /// The secret that those who connect by TCP must know; none if the identity of the deployment is enough.
+    pub secret: Option<Secret>,
     /// The number of this instance.
     pub instance: InstanceId,
     /// The number of instances.
     pub instances: usize,
+    /// The place where clients of other processes that have connected are handed over; those of an instance without one are cut off.
+    pub clients: Option<Sender<Box<dyn Channel>>>,
 }
 
 /// The engine of one instance, whose clients may access the rows of all.
@@ -178,6 +183,7 @@ impl InstanceEngine {
         let own = atrapos_channel::InstanceId(instance.0);
         let mut listen = ListenOptions::new(directory, *deployment, own, 1, shared.watcher.clone());
         listen.tcp = tcp.get(usize::from(own.0)).copied();
+        listen.secret.clone_from(&shared.options.secret);
         let listener = Listener::bind(listen)?;
         let accepting = Arc::clone(shared);
         let accept = inherited(move || server::accept(&accepting, listener));
@@ -321,6 +327,7 @@ impl Shared {
         let InstanceOptions { directory, deployment, kind, tcp, instance, .. } = &self.options;
         let mut options = ConnectOptions::new(directory, self.watcher.clone());
         options.tcp = tcp.get(usize::from(other.0)).copied();
+        options.secret.clone_from(&self.options.secret);
         let end =
             |instance: InstanceId| EndId { instance: atrapos_channel::InstanceId(instance.0), worker: 0 };
         let hello = Hello { deployment: *deployment, from: end(*instance), to: end(other), kind: *kind };
@@ -375,6 +382,10 @@ impl Engine for InstanceEngine {
 
     fn written(&self) -> Option<Written> {
         self.shared.hardening().map(|hardening| hardening.store.written())
+    }
+
+    fn as_instance(&self) -> Option<&InstanceEngine> {
+        Some(self)
     }
 
     fn close(self: Box<Self>) -> Result<(), Abort> {

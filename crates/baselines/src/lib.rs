@@ -24,6 +24,8 @@ pub mod occ;
 pub mod planted;
 mod primitives;
 mod redo;
+#[cfg(not(loom))]
+mod registry;
 mod rows;
 #[cfg(not(loom))]
 mod session;
@@ -35,6 +37,8 @@ pub mod two_phase;
 
 #[cfg(not(loom))]
 pub use database::{CopyError, SharedDatabase, compare_all_entries};
+#[cfg(not(loom))]
+pub use registry::{SharedCall, SharedRegistry};
 #[cfg(not(loom))]
 pub use rows::Branch;
 pub use rows::{Intent, RowTransaction, Visit, VisitChange};

@@ -17,6 +17,7 @@ use atrapos_storage::KeyBuf;
 use atrapos_transaction::stored::StoredProcedure;
 
 use crate::durable::ClientLog;
+use crate::instance::InstanceEngine;
 use crate::log::Ticket;
 use crate::rows::{Branch, RowTransaction, Visit};
 use crate::transaction::{Scratch, SharedTx};
@@ -58,6 +59,11 @@ pub trait Engine: std::fmt::Debug + Send + Sync {
 
     /// Returns how much log has been written up to now; none for an engine in memory.
     fn written(&self) -> Option<Written> {
+        None
+    }
+
+    /// Returns the instance that it is, if it is one of a deployment.
+    fn as_instance(&self) -> Option<&InstanceEngine> {
         None
     }
 

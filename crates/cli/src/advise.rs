@@ -2,7 +2,8 @@
 //!
 //! Every deployment of this machine's workers is loaded once and runs the workload with all work local, with little of it remote, with half
 //! of it, with as much as there can be, and with another share in between. The first four give the times of the model ([`model`]), the
-//! last one checks it. Clients are at their data, so that a transaction begins in the instance of its first key.
+//! last one checks it. Clients are at their data, so that a transaction begins in the instance of its first key. Engines with shared data are
+//! compared in the same way if they are asked for: what leaves a worker of the partitioned engine is then what leaves the part of a thread.
 //!
 //! Owns: the order of the steps, and the result ([`Study`]). Never: measures itself ([`measure`] does), or formats ([`text`] and
 //! [`json`] do).
@@ -20,9 +21,9 @@ use serde_json::Value;
 
 use self::elsewhere::Elsewhere;
 use self::measure::Runs;
-use crate::args::WorkloadAdvise;
+use crate::args::{EngineArg, WorkloadAdvise};
 use crate::error::CliError;
-use crate::instances;
+use crate::instances::{self, Place};
 use crate::output;
 use crate::output::JsonFile;
 use crate::{interrupt, machine};
@@ -30,6 +31,8 @@ use crate::{interrupt, machine};
 /// A deployment to compare: one way to divide the data of a number of workers among databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Candidate {
+    /// The engine of each database.
+    engine: EngineArg,
     /// Databases, each in a process of its own if there are several.
     instances: usize,
     /// The way of the messages between them, if there are several.
@@ -37,19 +40,27 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Returns all of them for a number of workers: with every number of instances that divides it.
-    fn all(workers: usize, channels: &[ChannelKind]) -> Vec<Candidate> {
-        let several = (2..=workers).filter(|instances| workers.is_multiple_of(*instances));
-        let several = several.flat_map(|instances| {
-            channels.iter().map(move |channel| Candidate { instances, channel: Some(*channel) })
-        });
-        std::iter::once(Candidate { instances: 1, channel: None }).chain(several).collect()
+    /// Returns all of them for a number of workers: with every engine, and every number of instances that divides it.
+    fn all(workers: usize, channels: &[ChannelKind], engines: &[EngineArg]) -> Vec<Candidate> {
+        let of_engine = |engine: &EngineArg| {
+            let engine = *engine;
+            let several = (2..=workers).filter(|instances| workers.is_multiple_of(*instances));
+            let several = several.flat_map(move |instances| {
+                channels.iter().map(move |channel| Candidate { engine, instances, channel: Some(*channel) })
+            });
+            std::iter::once(Candidate { engine, instances: 1, channel: None }).chain(several)
+        };
+        engines.iter().flat_map(of_engine).collect()
     }
 
     fn name(self) -> String {
+        let engine = match self.engine {
+            EngineArg::Atrapos => String::new(),
+            other => format!(" of {}", other.name()),
+        };
         match self.channel {
-            None => "1 database".to_owned(),
-            Some(channel) => format!("{} instances, {channel}", self.instances),
+            None => format!("1 database{engine}"),
+            Some(channel) => format!("{} instances{engine}, {channel}", self.instances),
         }
     }
 }
@@ -169,12 +180,13 @@ fn measured_beside(checked: f64) -> [f64; 3] {
 /// Runs `atrapos advise`.
 pub(crate) fn advise(chosen: &WorkloadAdvise) -> Result<(), CliError> {
     let args = &chosen.args;
-    let config = measure::config(args)?;
+    let config = measure::config(args, EngineArg::Atrapos)?;
     let common = Common { workers: config.workers, seed: config.seed };
     let Configured { name, choice, workload } =
         chosen.given.configure(common).map_err(CliError::bad_input)?;
     if let Some(place) = &args.member {
-        return instances::member::run(&*workload, config, place);
+        let place = Place::read(place)?;
+        return instances::run_member(&*workload, measure::config(args, place.engine)?, place);
     }
     let subject = Subject { workload: &*workload, workers: config.workers };
     let leaving = subject.shares(1, None)?.leaving;
@@ -186,7 +198,7 @@ pub(crate) fn advise(chosen: &WorkloadAdvise) -> Result<(), CliError> {
     interrupt::install();
     let remote = remote_of(&subject)?;
     let runs = Runs { args, workload: &*workload, remote: remote.as_ref() };
-    let candidates = Candidate::all(config.workers, &args.channel.0);
+    let candidates = Candidate::all(config.workers, &args.channel.0, &args.engine.0);
     let advised = candidates.into_iter().map(|candidate| one(&subject, &runs, candidate));
     let deployments: Vec<Advised> = advised.collect::<Result<_, _>>()?;
     let times: Vec<Times> = deployments.iter().map(|advised| advised.times).collect();
@@ -264,14 +276,19 @@ mod tests {
     #[test]
     fn every_divisor_of_the_workers_is_a_number_of_instances() {
         let counts = |workers, channels: &[ChannelKind]| -> Vec<usize> {
-            Candidate::all(workers, channels).iter().map(|candidate| candidate.instances).collect()
+            Candidate::all(workers, channels, &[EngineArg::Atrapos])
+                .iter()
+                .map(|candidate| candidate.instances)
+                .collect()
         };
         assert_eq!(counts(6, &[ChannelKind::Shm]), [1, 2, 3, 6]);
         assert_eq!(counts(1, &[ChannelKind::Shm]), [1]);
         assert_eq!(counts(2, ChannelKind::all()), [1, 2, 2, 2, 2]);
-        let names: Vec<String> =
-            Candidate::all(2, &[ChannelKind::Tcp]).into_iter().map(Candidate::name).collect();
-        assert_eq!(names, ["1 database", "2 instances, tcp"]);
+        let engines = [EngineArg::Atrapos, EngineArg::SharedOcc];
+        let all = Candidate::all(2, &[ChannelKind::Tcp], &engines);
+        let names: Vec<String> = all.into_iter().map(Candidate::name).collect();
+        let of_occ = ["1 database of shared-occ", "2 instances of shared-occ, tcp"];
+        assert_eq!(names, [&["1 database", "2 instances, tcp"][..], &of_occ].concat());
     }
 
     #[test]

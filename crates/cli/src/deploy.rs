@@ -7,6 +7,7 @@
 
 mod file;
 mod instance;
+mod shared;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -26,7 +27,8 @@ use atrapos_topology::Machine;
 use atrapos_workloads::registry::Common;
 use serde::{Deserialize, Serialize};
 
-use crate::args::{DeployArgs, DeployCommand};
+use self::file::Layout;
+use crate::args::{DeployArgs, DeployCommand, EngineArg};
 use crate::bench::CLOSE_DEADLINE;
 use crate::error::CliError;
 use crate::instances::{Place, free_addresses};
@@ -58,15 +60,14 @@ const CHANNEL_DEFAULT: ChannelKind = ChannelKind::Shm;
 /// Runs `deploy`, as the process that was started by the user or as an instance.
 pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let args = &command.args;
-    let adaptation = adaptation(args)?;
-    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
     if let Some(place) = &args.member {
-        let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
-        let workload = configure(command, &place.plan)?.workload;
-        let kind = args.channel.unwrap_or(CHANNEL_DEFAULT);
-        return instance::run(&*workload, kind, (adaptation, durability), place);
+        return run_member(command, Place::read(place)?);
     }
-    let (kind, plan) = plan(args)?;
+    let layout = args.file.as_deref().map(file::read).transpose()?;
+    let engine = engine(args, layout.as_ref())?;
+    adaptation(args, engine)?;
+    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
+    let (kind, plan) = plan(args, layout)?;
     let Configured { workload, choice, .. } = configure(command, &plan)?;
     if let Some(file) = &args.file {
         let keys = division(workload.schema(), InstanceId(0), plan.workers(), &plan.keys());
@@ -94,17 +95,55 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
         _ => Vec::new(),
     };
     // What was loaded follows from these, whatever else is chosen.
-    let data = vec![command.workload.clone(), choice.settings.to_string(), format!("--seed={}", args.seed)];
+    let mut data =
+        vec![command.workload.clone(), choice.settings.to_string(), format!("--seed={}", args.seed)];
+    if engine.shares_data() {
+        data.push(format!("--engine={}", engine.name()));
+    }
     let mut description = Description::new(data, kind, plan.workers(), plan.keys(), tcp.clone());
     let directory = DeploymentDirectory::claim(&path, &mut description).map_err(CliError::bad_input)?;
     interrupt::install_saying("stopping the instances (once more to end at once)");
-    let title = format!("{} ({})", command.workload, choice.title);
-    let deployment = Deployment::start((kind, databases), &directory, description.deployment(), plan, tcp)?;
+    let mut title = format!("{} ({})", command.workload, choice.title);
+    if engine.shares_data() {
+        let _ = write!(title, ", engine {}", engine.name());
+    }
+    let deployment =
+        Deployment::start((kind, engine, databases), &directory, description.deployment(), plan, tcp)?;
     deployment.run(&title, args)
 }
 
+/// Runs an instance, which was told what the file has said: it may be gone by now.
+fn run_member(command: &DeployCommand, place: Place) -> Result<(), CliError> {
+    let args = &command.args;
+    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
+    let workload = configure(command, &place.plan)?.workload;
+    if place.engine.shares_data() {
+        return shared::run(&*workload, durability, place);
+    }
+    let adaptation = adaptation(args, place.engine)?;
+    instance::run(&*workload, (adaptation, durability), place)
+}
+
+/// Returns the engine inside each instance: that of the options, or else of a file.
+fn engine(args: &DeployArgs, layout: Option<&Layout>) -> Result<EngineArg, CliError> {
+    let engine = args.engine.or(layout.and_then(|layout| layout.engine)).unwrap_or(EngineArg::Atrapos);
+    match engine {
+        EngineArg::Atrapos | EngineArg::SharedOcc | EngineArg::Shared2pl => Ok(engine),
+        EngineArg::Plp | EngineArg::Domains => Err(CliError::bad_input(format!(
+            "{} is no engine of an instance; choose atrapos, shared-2pl or shared-occ",
+            engine.name()
+        ))),
+    }
+}
+
 /// Returns the settings by which each instance adapts; `None` if it keeps its scheme.
-fn adaptation(args: &DeployArgs) -> Result<Option<Adaptation>, CliError> {
+fn adaptation(args: &DeployArgs, engine: EngineArg) -> Result<Option<Adaptation>, CliError> {
+    if let (true, Some(option)) = (engine.shares_data(), args.adaptation.given()) {
+        return Err(CliError::bad_input(format!(
+            "{option} says how workers that own their data adapt, and {} has none; leave one of them out",
+            engine.name()
+        )));
+    }
     if let (true, Some(option)) = (args.fixed, args.adaptation.given()) {
         return Err(CliError::bad_input(format!(
             "{option} says how an instance adapts, and with --static it does not; leave one of them out"
@@ -122,12 +161,11 @@ fn configure(command: &DeployCommand, plan: &Plan) -> Result<Configured, CliErro
 }
 
 /// Returns the way of the messages, and the parts of the instances.
-fn plan(args: &DeployArgs) -> Result<(ChannelKind, Plan), CliError> {
+fn plan(args: &DeployArgs, layout: Option<Layout>) -> Result<(ChannelKind, Plan), CliError> {
     let machine = machine::read("live")?;
     let cpus: Vec<usize> = machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
-    let (channel, plan, may_share) = match &args.file {
-        Some(file) => {
-            let layout = file::read(file)?;
+    let (channel, plan, may_share) = match layout {
+        Some(layout) => {
             let plan = Plan::of_shares(layout.shares, &cpus).map_err(CliError::bad_input)?;
             (layout.channel, plan, layout.oversubscribe)
         }
@@ -200,7 +238,7 @@ struct Deployment {
 
 impl Deployment {
     fn start(
-        (kind, data): (ChannelKind, Option<PathBuf>),
+        (kind, engine, data): (ChannelKind, EngineArg, Option<PathBuf>),
         directory: &DeploymentDirectory,
         deployment: DeploymentId,
         plan: Plan,
@@ -211,6 +249,7 @@ impl Deployment {
             let place = Place {
                 deployment,
                 channel: kind,
+                engine,
                 directory,
                 instance: instance as u16,
                 plan,
@@ -222,7 +261,7 @@ impl Deployment {
         };
         let places = (0..plan.shares.len()).map(place).collect::<Result<Vec<_>, _>>()?;
         let instances = places.iter().enumerate().map(|(number, place)| {
-            let process = start(number, &mut command_at(place, kind)?)?;
+            let process = start(number, &mut command_at(place)?)?;
             let now = Instant::now();
             Ok(Instance {
                 process: Some(process),
@@ -308,7 +347,7 @@ impl Deployment {
             if instance.process.is_none() {
                 if Instant::now() >= instance.due {
                     // A test has the first process alone kill itself at a step of a commit.
-                    let mut command = command_at(place, self.kind)?;
+                    let mut command = command_at(place)?;
                     instance.process = Some(start(number, command.env_remove("ATRAPOS_KILL_AT"))?);
                 }
                 continue;
@@ -386,12 +425,9 @@ impl Instance {
 
 /// Returns the command of the process at a place. It is in a group of its own: an interrupt at the terminal is for this process, which stops
 /// the others in order.
-fn command_at(place: &str, kind: ChannelKind) -> Result<Command, CliError> {
+fn command_at(place: &str) -> Result<Command, CliError> {
     let mut command = Command::new(std::env::current_exe().map_err(CliError::failed)?);
-    command
-        .args(std::env::args_os().skip(1))
-        .args(["--channel", kind.name(), "--member", place])
-        .process_group(0);
+    command.args(std::env::args_os().skip(1)).args(["--member", place]).process_group(0);
     Ok(command)
 }
 

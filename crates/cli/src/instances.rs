@@ -41,6 +41,7 @@ use crate::{machine, store};
 pub(crate) struct Place {
     pub(crate) deployment: DeploymentId,
     pub(crate) channel: ChannelKind,
+    pub(crate) engine: EngineArg,
     /// The directory of the sockets.
     pub(crate) directory: PathBuf,
     pub(crate) instance: u16,
@@ -51,6 +52,13 @@ pub(crate) struct Place {
     pub(crate) data: Option<PathBuf>,
     /// Transactions that a thread of an engine with shared data may have outstanding; none if nothing is waited for.
     pub(crate) pipeline: Option<NonZeroUsize>,
+}
+
+impl Place {
+    /// Reads the place that the process which has started this one has given it.
+    pub(crate) fn read(json: &str) -> Result<Place, CliError> {
+        serde_json::from_str(json).map_err(CliError::bad_input)
+    }
 }
 
 /// A line to an instance.
@@ -124,10 +132,7 @@ pub(crate) fn run(
 ) -> Result<(), CliError> {
     check(args, &mut config)?;
     if let Some(place) = &args.instances.member {
-        if config.engine.shares_data() {
-            return shared::run(workload, config, place);
-        }
-        return member::run(workload, config, place);
+        return run_member(workload, config, Place::read(place)?);
     }
     let InstanceArgs { instances, channel, placement, .. } = args.instances;
     let layout = Layout { instances: instances.unwrap_or(1), channel, placement };
@@ -163,6 +168,19 @@ pub(crate) fn run(
     report.print(config.json)?;
     deployment.stop()?;
     report.check()
+}
+
+/// Runs the instance at a place, with the engine that `config` names.
+pub(crate) fn run_member(
+    workload: &dyn AnyWorkload,
+    config: RunConfig,
+    place: Place,
+) -> Result<(), CliError> {
+    if config.engine.shares_data() {
+        shared::run(workload, config, place)
+    } else {
+        member::run(workload, config, place)
+    }
 }
 
 /// Refuses what instances do not have, and sets what follows from them.
@@ -244,6 +262,7 @@ impl Deployment {
             let place = Place {
                 deployment,
                 channel,
+                engine: config.engine,
                 directory: directory.path().to_owned(),
                 instance: instance as u16,
                 plan: plan.clone(),

@@ -137,7 +137,8 @@ pub(crate) fn durable(durability: Durability, path: &Path) -> DurableOptions {
     DurableOptions { files: store::files(), path: path.to_owned(), acknowledge, room_bytes: ROOM_BYTES }
 }
 
-fn empty(workload: &dyn AnyWorkload, config: &RunConfig) -> Result<Database, CliError> {
+/// Opens a partitioned database that has no rows.
+pub(crate) fn empty(workload: &dyn AnyWorkload, config: &RunConfig) -> Result<Database, CliError> {
     open(workload, config, None, &store::files())
 }
 
@@ -152,7 +153,7 @@ fn on_domains(config: &RunConfig, handles: &Database) -> Result<Box<dyn Engine>,
 }
 
 /// Loads a partitioned database, copies its rows to the engine, and makes its directory.
-fn fill(
+pub(crate) fn fill(
     workload: &dyn AnyWorkload,
     config: &RunConfig,
     (handles, store): (&Database, Option<&Store>),
@@ -186,7 +187,7 @@ fn fill(
 }
 
 /// Audits a copy of the engine's rows.
-fn audit(
+pub(crate) fn audit(
     workload: &dyn AnyWorkload,
     config: &RunConfig,
     shared: &SharedDatabase,

@@ -66,7 +66,7 @@ pub use atrapos_transaction::run::Run;
 pub use atrapos_transaction::session::{CommitTicket, Session};
 pub use atrapos_transaction::stats::Statistics;
 pub use atrapos_transaction::stored::{
-    CallError, Handles, PreparedCall, RegisterError, Registry, StoredProcedure, decode, encode,
+    CallError, Handles, PreparedCall, Procedures, RegisterError, Registry, StoredProcedure, decode, encode,
 };
 pub use atrapos_transaction::trace::{Stage, TraceEvent};
 pub use atrapos_transaction::transaction::{RowPhase, RunAction, Transaction};

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicBool;
 
 use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, RegisterError, Registry, Schema};
-use atrapos_baselines::SharedDatabase;
+use atrapos_baselines::{SharedDatabase, SharedRegistry};
 use atrapos_workloads::registry::{self, BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::{AuditError, AuditReport, Ledger, NoShare, NotEnoughMemory, Workload};
@@ -85,6 +85,9 @@ pub trait AnyWorkload: Send + Sync {
     fn expected_rows(&self) -> u64;
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
     fn register(&self, registry: &mut Registry, db: &Database) -> Result<(), RegisterError>;
+
+    /// Registers the procedures like [`Workload::register`], for clients of an engine with shared data.
+    fn register_shared(&self, registry: &mut SharedRegistry, db: &Database) -> Result<(), RegisterError>;
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError>;
     fn distributed_share(&self, parts: usize) -> Result<f64, NoShare>;
     fn remote_share(&self) -> Option<f64>;
@@ -147,6 +150,10 @@ impl<W: Workload> AnyWorkload for W {
     }
 
     fn register(&self, registry: &mut Registry, db: &Database) -> Result<(), RegisterError> {
+        Workload::register(self, registry, db)
+    }
+
+    fn register_shared(&self, registry: &mut SharedRegistry, db: &Database) -> Result<(), RegisterError> {
         Workload::register(self, registry, db)
     }
 

@@ -27,6 +27,7 @@ pub use member::{Member, MemberOptions};
 pub use process::{Ended, Process, ProcessError};
 pub use router::{RouterError, SchemaHandles};
 pub use rows::{ReadRow, RowsError, VisitRow, load_rows, read_visited, write_rows, write_visited};
+pub use server::{RunCall, serve_in_turn};
 
 /// The way of the messages between instances.
-pub use atrapos_channel::{ChannelError, ChannelKind, DeploymentId, Secret};
+pub use atrapos_channel::{Channel, ChannelError, ChannelKind, DeploymentId, Secret};

@@ -6,6 +6,8 @@
 //! Owns: the calls of a client that have not ended, at most [`CALLS_MAX`]. Never: runs a procedure; a worker does. Invariant: a
 //! call whose home key belongs to another instance runs nothing here.
 
+mod in_turn;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 use atrapos::{CallError, Database, Registry, Submitted};
 use atrapos_channel::{Channel, ChannelError, MESSAGE_BYTES_MAX};
 
+pub use self::in_turn::{RunCall, serve_in_turn};
 use crate::protocol::{self, Outcome, Reply, Request};
 
 /// Calls of one client that may be under way; further ones wait in the channel.
@@ -158,10 +161,7 @@ impl<'a> Calls<'a> {
             send(channel, &reply)?;
         }
         if let Some(why) = nonsense {
-            // A client that has gone, or does not read, is not told.
-            let _told = send(channel, &Reply { id: 0, outcome: Outcome::Cut(why.clone()) });
-            let _told = channel.flush();
-            return Err(ChannelError::Nonsense(why));
+            return Err(cut_off(channel, why));
         }
         channel.flush()?;
         if received > 0 {
@@ -204,10 +204,7 @@ impl<'a> Calls<'a> {
         self.places[place] = None;
         self.free.push(place);
         let outcome = match outcome {
-            Ok(result) if result.len() > MESSAGE_BYTES_MAX - REPLY_HEAD_BYTES => {
-                Outcome::ResultTooLong { bytes: result.len() as u64 }
-            }
-            Ok(result) => Outcome::Done(result),
+            Ok(result) => Outcome::of_result(result),
             Err(abort) => Outcome::Failed(CallError::Aborted(abort).into()),
         };
         Some(Reply { id, outcome })
@@ -222,6 +219,23 @@ impl<'a> Calls<'a> {
         }
         channel.flush()
     }
+}
+
+impl Outcome {
+    /// Returns the outcome of a transaction that has committed.
+    fn of_result(result: Vec<u8>) -> Outcome {
+        if result.len() > MESSAGE_BYTES_MAX - REPLY_HEAD_BYTES {
+            return Outcome::ResultTooLong { bytes: result.len() as u64 };
+        }
+        Outcome::Done(result)
+    }
+}
+
+/// Tells a client why it is cut off, and returns the error of its channel. One that has gone, or does not read, is not told.
+fn cut_off(channel: &mut dyn Channel, why: String) -> ChannelError {
+    let _told = send(channel, &Reply { id: 0, outcome: Outcome::Cut(why.clone()) });
+    let _told = channel.flush();
+    ChannelError::Nonsense(why)
 }
 
 fn send(channel: &mut dyn Channel, reply: &Reply) -> Result<(), ChannelError> {

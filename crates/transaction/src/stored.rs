@@ -187,40 +187,54 @@ pub struct PreparedCall {
     pub procedure: AnyProcedure,
 }
 
-type Prepare = Box<dyn Fn(&[u8]) -> Result<PreparedCall, CallError> + Send + Sync>;
-
-/// Procedures that are called by their names, with encoded arguments.
-#[derive(Default)]
-pub struct Registry {
-    by_name: BTreeMap<&'static str, Prepare>,
+/// A collection of stored procedures that others may call by their names.
+pub trait Procedures {
+    /// Adds a procedure for a database, or for an engine of another design.
+    ///
+    /// # Errors
+    /// Fails if the name is taken, or a table or index that the procedure uses is missing.
+    fn register<P: StoredProcedure>(&mut self, handles: &impl Handles) -> Result<(), RegisterError>;
 }
 
-impl std::fmt::Debug for Registry {
+impl Procedures for Registry {
+    fn register<P: StoredProcedure>(&mut self, handles: &impl Handles) -> Result<(), RegisterError> {
+        Registry::register::<P>(self, handles)
+    }
+}
+
+type Prepare<C> = Box<dyn Fn(&[u8]) -> Result<C, CallError> + Send + Sync>;
+
+/// Names, each with the way from encoded arguments to a call that is ready to run.
+pub struct ByName<C> {
+    by_name: BTreeMap<&'static str, Prepare<C>>,
+}
+
+impl<C> Default for ByName<C> {
+    fn default() -> ByName<C> {
+        ByName { by_name: BTreeMap::new() }
+    }
+}
+
+impl<C> std::fmt::Debug for ByName<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.by_name.keys()).finish()
     }
 }
 
-impl Registry {
-    /// Adds a procedure for a database.
+impl<C> ByName<C> {
+    /// Adds a procedure; `call` makes a call of it ready, with its handles.
     ///
     /// # Errors
-    /// Fails if the name is taken, or the database lacks a table or index that the procedure uses.
-    pub fn register<P: StoredProcedure>(&mut self, handles: &impl Handles) -> Result<(), RegisterError> {
+    /// Fails if the name is taken, or a table or index that the procedure uses is missing.
+    pub fn add<P: StoredProcedure>(
+        &mut self,
+        handles: &impl Handles,
+        call: impl Fn(P, P::Tables) -> C + Send + Sync + 'static,
+    ) -> Result<(), RegisterError> {
         let tables = P::tables(handles).map_err(|why| RegisterError::Schema { name: P::NAME, why })?;
-        let prepare = move |arguments: &[u8]| {
-            let procedure: P = decode(arguments)?;
-            let route = procedure.home(&tables);
-            let call = async move |tx: &mut Tx<'_>| {
-                let result = procedure.run(tx, &tables).await?;
-                encode(&result)
-                    .map_err(|error| Abort::explained(AbortReason::InvalidValue, error.to_string()))
-            };
-            Ok(PreparedCall { route, class: P::CLASS, procedure: AnyProcedure::new(call) })
-        };
         match self.by_name.entry(P::NAME) {
             Entry::Vacant(free) => {
-                free.insert(Box::new(prepare));
+                free.insert(Box::new(move |arguments: &[u8]| Ok(call(decode(arguments)?, tables))));
                 Ok(())
             }
             Entry::Occupied(_) => Err(RegisterError::Taken(P::NAME)),
@@ -236,7 +250,7 @@ impl Registry {
     ///
     /// # Errors
     /// Fails if there is no such procedure, or the bytes are no arguments of it.
-    pub fn prepare(&self, name: &str, arguments: &[u8]) -> Result<PreparedCall, CallError> {
+    pub fn prepare(&self, name: &str, arguments: &[u8]) -> Result<C, CallError> {
         match self.by_name.get(name) {
             Some(prepare) => prepare(arguments),
             None => {
@@ -245,4 +259,43 @@ impl Registry {
             }
         }
     }
+}
+
+/// Procedures that are called by their names, with encoded arguments.
+#[derive(Debug, Default)]
+pub struct Registry(ByName<PreparedCall>);
+
+impl Registry {
+    /// Adds a procedure for a database.
+    ///
+    /// # Errors
+    /// Fails if the name is taken, or the database lacks a table or index that the procedure uses.
+    pub fn register<P: StoredProcedure>(&mut self, handles: &impl Handles) -> Result<(), RegisterError> {
+        self.0.add(handles, |procedure: P, tables| {
+            let route = procedure.home(&tables);
+            let call = async move |tx: &mut Tx<'_>| encode_result(&procedure.run(tx, &tables).await?);
+            PreparedCall { route, class: P::CLASS, procedure: AnyProcedure::new(call) }
+        })
+    }
+
+    /// The names, in their order.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.names()
+    }
+
+    /// Decodes the arguments of a call.
+    ///
+    /// # Errors
+    /// Fails if there is no such procedure, or the bytes are no arguments of it.
+    pub fn prepare(&self, name: &str, arguments: &[u8]) -> Result<PreparedCall, CallError> {
+        self.0.prepare(name, arguments)
+    }
+}
+
+/// Encodes the result of a transaction.
+///
+/// # Errors
+/// Has the transaction abort if the value cannot be encoded.
+pub fn encode_result(result: &impl Serialize) -> Result<Vec<u8>, Abort> {
+    encode(result).map_err(|error| Abort::explained(AbortReason::InvalidValue, error.to_string()))
 }

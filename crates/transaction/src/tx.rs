@@ -35,6 +35,7 @@ mod participant;
 mod phase;
 mod ranges;
 mod savepoint;
+mod split;
 mod state;
 
 use std::ops::ControlFlow;
@@ -63,7 +64,7 @@ pub(crate) use direct::{DirectMemory, attempt};
 pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;
-pub(crate) use phase::{Planned, PlannedPhase};
+pub(crate) use phase::{Chosen, PlannedPhase};
 pub use savepoint::{Origin, Savepoint, on_rollback};
 pub use state::{OperationGuard, TxnState};
 

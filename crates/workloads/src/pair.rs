@@ -12,7 +12,7 @@
 use std::ops::ControlFlow;
 
 use atrapos::{
-    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, RegisterError, Registry, Schema,
+    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, Procedures, RegisterError, Schema,
     SchemaError, Table, TableRef, Transaction, Tx, row,
 };
 
@@ -233,7 +233,7 @@ impl Workload for Pair {
         })
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<ReadPair>(handles)?;
         registry.register::<ReadMirrored>(handles)
     }

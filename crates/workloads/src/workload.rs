@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use atrapos::{
-    Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, SchemaError,
+    Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema, SchemaError,
     VerifyError, WorkerId,
 };
 
@@ -204,7 +204,7 @@ pub trait Workload: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// Fails if the database has another schema, or a name is taken.
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError>;
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError>;
 
     /// Returns the share of transactions that leave the part of the data they begin in, when the data is divided into `parts` parts as
     /// the schema divides it among workers, and each client chooses the first key in its own part: with instances as parts, the share

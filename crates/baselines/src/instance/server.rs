@@ -34,6 +34,7 @@ const PAGE_BYTES: usize = 1 << 20;
 pub(super) fn accept(shared: &Arc<Shared>, mut listener: Listener) {
     while !shared.stopping.load(Ordering::Acquire) {
         match listener.accept(LOOK_EVERY) {
+            Ok(Some(accepted)) if accepted.hello.from.is_client() => add_client(shared, accepted.channel),
             Ok(Some(accepted)) => start(shared, accepted.channel),
             Ok(None) => {}
             Err(error) => {
@@ -46,6 +47,14 @@ pub(super) fn accept(shared: &Arc<Shared>, mut listener: Listener) {
                 shared.note_failure(refused.to_string());
             }
         }
+    }
+}
+
+/// Hands a client over to who serves them.
+fn add_client(shared: &Shared, channel: Box<dyn Channel>) {
+    let taken = shared.options.clients.as_ref().is_some_and(|clients| clients.send(channel).is_ok());
+    if !taken {
+        shared.note_failure("a client has connected, and this instance serves none".to_owned());
     }
 }
 

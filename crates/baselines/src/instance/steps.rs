@@ -27,17 +27,17 @@ pub enum CommitStep {
 }
 
 impl CommitStep {
-    /// All steps.
-    pub const ALL: [CommitStep; 9] = [
-        CommitStep::PreparedLogged,
-        CommitStep::PreparedDurable,
-        CommitStep::Voted,
-        CommitStep::VotesIn,
-        CommitStep::DecisionLogged,
-        CommitStep::DecisionDurable,
-        CommitStep::Told,
-        CommitStep::EndLogged,
-        CommitStep::CommittedAlone,
+    /// All steps, and their names outside of the program.
+    pub const ALL: [(CommitStep, &'static str); 9] = [
+        (CommitStep::PreparedLogged, "prepared-logged"),
+        (CommitStep::PreparedDurable, "prepared-durable"),
+        (CommitStep::Voted, "voted"),
+        (CommitStep::VotesIn, "votes-in"),
+        (CommitStep::DecisionLogged, "decision-logged"),
+        (CommitStep::DecisionDurable, "decision-durable"),
+        (CommitStep::Told, "told"),
+        (CommitStep::EndLogged, "end-logged"),
+        (CommitStep::CommittedAlone, "committed-alone"),
     ];
 }
 

@@ -13,7 +13,7 @@ use atrapos_topology::{Level, Machine};
 use atrapos_workloads::registry::Common;
 
 use super::{Advised, Candidate, Shares, Subject};
-use crate::args::{AdviseArgs, WorkloadAdvise};
+use crate::args::{AdviseArgs, EngineArg, WorkloadAdvise};
 use crate::error::CliError;
 use crate::machine;
 
@@ -71,11 +71,12 @@ impl Goal {
     /// Returns what the measured deployments let expect.
     pub(super) fn extrapolate(self, measured: &[Advised], channels: &[ChannelKind]) -> Elsewhere {
         let workers_here = workers_of(measured);
+        let engines = engines_of(measured);
         let one = |(instances, shares): &(usize, Shares)| {
             let channels =
                 if *instances == 1 { vec![None] } else { channels.iter().copied().map(Some).collect() };
-            let of = |channel| {
-                let candidate = Candidate { instances: *instances, channel };
+            let of = |(engine, channel)| {
+                let candidate = Candidate { engine, instances: *instances, channel };
                 let size = self.workers / instances;
                 let times = times(measured, workers_here, (candidate, size), *shares);
                 let tps = times
@@ -83,7 +84,9 @@ impl Goal {
                     .map(|(times, _)| model::throughput_tps(self.workers, times.at(shares.leaving)));
                 Extrapolated { candidate, shares: *shares, times, tps }
             };
-            channels.into_iter().map(of).collect::<Vec<_>>()
+            let with_channels =
+                engines.iter().flat_map(|engine| channels.iter().map(|channel| (*engine, *channel)));
+            with_channels.map(of).collect::<Vec<_>>()
         };
         Elsewhere {
             deployments: self.shares.iter().flat_map(one).collect(),
@@ -109,6 +112,13 @@ fn workers_of(measured: &[Advised]) -> usize {
     measured.iter().map(|advised| advised.candidate.instances).max().unwrap_or(1)
 }
 
+/// Returns the engines of the measured deployments, in their order.
+fn engines_of(measured: &[Advised]) -> Vec<EngineArg> {
+    let mut engines: Vec<EngineArg> = measured.iter().map(|advised| advised.candidate.engine).collect();
+    engines.dedup();
+    engines
+}
+
 /// Returns the times of instances of `size` workers, and where they come from.
 fn times(
     measured: &[Advised],
@@ -119,12 +129,13 @@ fn times(
     let size_of = |advised: &Advised| workers_here / advised.candidate.instances;
     let distance = |advised: &&Advised| (size_of(advised) as f64 / size as f64).ln().abs();
     let nearest = |of: &dyn Fn(&Candidate) -> bool| {
-        let candidates = measured.iter().filter(|advised| of(&advised.candidate));
+        let candidates = measured.iter().filter(|advised| advised.candidate.engine == candidate.engine);
+        let candidates = candidates.filter(|advised| of(&advised.candidate));
         candidates.min_by(|a, b| distance(a).total_cmp(&distance(b)))
     };
     let one = nearest(&|of| of.instances == 1)?;
     if candidate.instances == 1 {
-        let of = format!("1 database of {}", crate::advise::text::workers(size_of(one)));
+        let of = format!("{} of {}", one.candidate.name(), crate::advise::text::workers(size_of(one)));
         return Some((one.times, of));
     }
     let several = nearest(&|of| of.channel == candidate.channel && of.instances > 1)?;
@@ -152,7 +163,7 @@ mod tests {
     fn advised(instances: usize, local_us: f64, distributed_us: Option<f64>) -> Advised {
         let channel = (instances > 1).then_some(ChannelKind::Shm);
         Advised {
-            candidate: Candidate { instances, channel },
+            candidate: Candidate { engine: EngineArg::Atrapos, instances, channel },
             times: Times { local_us, distributed_us, waiting: Waiting::default() },
             shares: Shares { leaving: 0.2, distributed: 0.2 },
             tps: 1.0,

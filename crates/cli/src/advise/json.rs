@@ -34,6 +34,7 @@ pub(super) fn study(study: &Study) -> Value {
 fn candidate(candidate: Candidate, workers: usize, shares: Shares) -> Value {
     json!({
         "name": candidate.name(),
+        "engine": candidate.engine.name(),
         "instances": candidate.instances,
         "workers_per_instance": workers / candidate.instances,
         "channel": candidate.channel.map(ChannelKind::name),

@@ -18,13 +18,13 @@ use crate::config::{self, RunConfig};
 use crate::error::CliError;
 use crate::instances::{Deployment, Layout};
 use crate::progress::RunBar;
-use crate::{interrupt, machine, store};
+use crate::{interrupt, machine, shared, store};
 
 /// Runs of each deployment: with no remote work, with a little, half, and all that there can be, and the check.
 const RUNS: u32 = 5;
 
-/// Returns the settings of all deployments: databases in memory that keep their scheme, on this machine.
-pub(super) fn config(args: &AdviseArgs) -> Result<RunConfig, CliError> {
+/// Returns the settings of the deployments of an engine: databases in memory that keep their scheme, on this machine.
+pub(super) fn config(args: &AdviseArgs, engine: EngineArg) -> Result<RunConfig, CliError> {
     let machine = machine::read("live")?;
     let measured = config::duration("--seconds", args.seconds, false)?;
     let warmup = config::duration("--warmup", args.warmup, true)?;
@@ -36,11 +36,11 @@ pub(super) fn config(args: &AdviseArgs) -> Result<RunConfig, CliError> {
         place_memory: true,
         reserve_bytes: None,
         wal_reserve_bytes: None,
-        engine: EngineArg::Atrapos,
+        engine,
         central_state: CentralState::default(),
         partitioning: None,
         shared_pipeline: None,
-        locks: LocksArg::On,
+        locks: LocksArg::Auto,
         structure: TableStructure::default(),
         clients: config::clients_in_memory(),
         clients_given: false,
@@ -80,8 +80,11 @@ impl Runs<'_> {
             }
             None => vec![None],
         };
-        let config = config(self.args)?;
+        let config = config(self.args, candidate.engine)?;
         match candidate.channel {
+            None if candidate.engine.shares_data() => {
+                self.in_one_shared_database(&config, &candidate.name(), &shares)
+            }
             None => self.in_one_database(&config, &candidate.name(), &shares),
             Some(channel) => {
                 let layout =
@@ -98,7 +101,7 @@ impl Runs<'_> {
             routing: Routing::Any,
             adaptation: Some(Adaptation::default()),
             runs: 1,
-            ..config(self.args)?
+            ..config(self.args, EngineArg::Atrapos)?
         };
         self.in_one_database(&config, "1 database that adapts", &[None]).map(|tps| tps[0])
     }
@@ -121,6 +124,30 @@ impl Runs<'_> {
         let (tps, ledger) = each(config, name, shares, &mut run)?;
         audited(name, workload.audit(&db, &ledger).map_err(|error| error.to_string()))?;
         let closed = db.close(CLOSE_DEADLINE);
+        closed.failure.map_or(Ok(tps), |failure| Err(CliError::failed(failure)))
+    }
+
+    fn in_one_shared_database(
+        &self,
+        config: &RunConfig,
+        name: &str,
+        shares: &[Option<f64>],
+    ) -> Result<Vec<f64>, CliError> {
+        let workload = self.workload;
+        let handles = shared::empty(workload, config)?;
+        let (database, _) = shared::fill(workload, config, (&handles, None), None)?;
+        let cpus = shared::cpus(config);
+        let mut run = |options: &RunOptions, remote: Option<f64>, watch: &mut dyn FnMut(Progress)| {
+            let varied = remote.map(|share| workload.with_remote_share(share));
+            let workload = varied.as_deref().unwrap_or(workload);
+            let threads = shared::threads(config, &cpus, None);
+            let ran = workload.run_shared((&database, &handles), options, threads, interrupt::flag(), watch);
+            ran.map_err(CliError::failed)
+        };
+        let (tps, ledger) = each(config, name, shares, &mut run)?;
+        audited(name, shared::audit(workload, config, &database, &ledger))?;
+        database.close().map_err(CliError::failed)?;
+        let closed = handles.close(CLOSE_DEADLINE);
         closed.failure.map_or(Ok(tps), |failure| Err(CliError::failed(failure)))
     }
 

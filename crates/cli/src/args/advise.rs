@@ -11,6 +11,8 @@ use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+use super::EngineArg;
+
 /// The workload to advise on.
 #[derive(Debug)]
 pub(crate) struct AdviseCommand(pub(crate) Box<WorkloadAdvise>);
@@ -50,6 +52,10 @@ pub(crate) struct AdviseArgs {
     /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe, tcp (on this machine) or all.
     #[arg(long, value_name = "C", default_value = "shm", help_heading = "Instances")]
     pub(crate) channel: ChannelsArg,
+    /// The engines to compare, in one database and in instances: atrapos, shared-2pl, shared-occ, several of them (with commas
+    /// between), or all.
+    #[arg(long, value_name = "E", default_value = "atrapos", help_heading = "Instances")]
+    pub(crate) engine: EnginesArg,
     /// The place of this process in a deployment that another one has started.
     #[arg(long, value_name = "JSON", hide = true)]
     pub(crate) member: Option<String>,
@@ -68,6 +74,35 @@ impl FromStr for ChannelsArg {
         }
         let kind = name.parse::<ChannelKind>().map_err(|error| format!("{error}, or all to compare them"))?;
         Ok(ChannelsArg(vec![kind]))
+    }
+}
+
+/// The engines to compare, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EnginesArg(pub(crate) Vec<EngineArg>);
+
+/// Those that can be compared.
+const ENGINES: [EngineArg; 3] = [EngineArg::Atrapos, EngineArg::Shared2pl, EngineArg::SharedOcc];
+
+impl FromStr for EnginesArg {
+    type Err = String;
+
+    fn from_str(names: &str) -> Result<EnginesArg, String> {
+        if names == "all" {
+            return Ok(EnginesArg(ENGINES.to_vec()));
+        }
+        let mut engines = Vec::new();
+        for name in names.split(',').map(str::trim) {
+            let known = || ENGINES.map(EngineArg::name).join(", ");
+            let engine = ENGINES.into_iter().find(|engine| engine.name() == name).ok_or_else(|| {
+                format!("there is no engine '{name}' to compare; choose of {}, or all", known())
+            })?;
+            if engines.contains(&engine) {
+                return Err(format!("'{name}' is named twice; name each engine once"));
+            }
+            engines.push(engine);
+        }
+        Ok(EnginesArg(engines))
     }
 }
 
@@ -112,6 +147,17 @@ impl FromArgMatches for AdviseCommand {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn engines_are_some_or_all() {
+        assert_eq!("all".parse(), Ok(EnginesArg(ENGINES.to_vec())));
+        let two = EnginesArg(vec![EngineArg::SharedOcc, EngineArg::Atrapos]);
+        assert_eq!("shared-occ,atrapos".parse(), Ok(two));
+        for (names, words) in [("plp", "'plp'"), ("", "''"), ("atrapos,atrapos", "twice")] {
+            let refused = names.parse::<EnginesArg>().expect_err("refused");
+            assert!(refused.contains(words), "{refused}");
+        }
+    }
 
     #[test]
     fn channels_are_one_or_all() {

@@ -12,7 +12,7 @@ use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use super::{AdaptationArgs, DurabilityArg};
+use super::{AdaptationArgs, DurabilityArg, EngineArg};
 
 /// A workload to deploy, and how.
 #[derive(Debug)]
@@ -37,6 +37,9 @@ pub(crate) struct DeployArgs {
     /// [default: that of the file, or shm].
     #[arg(long, value_name = "C", help_heading = "Instances")]
     pub(crate) channel: Option<ChannelKind>,
+    /// The engine inside each instance: atrapos, shared-2pl or shared-occ [default: that of the file, or atrapos].
+    #[arg(long, value_name = "E", value_enum, hide_possible_values = true, help_heading = "Instances")]
+    pub(crate) engine: Option<EngineArg>,
     /// The processors of an instance: islands (next to each other), spread (of all islands), mixed (half of them so, the others
     /// so) or system (as the operating system chooses).
     #[arg(long, value_name = "P", default_value_t = Placement::Islands, conflicts_with = "file", help_heading = "Instances")]
@@ -44,7 +47,7 @@ pub(crate) struct DeployArgs {
     /// A file (.toml) with the workers, processors and keys of each instance: a table `[[instance]]` for each, with `workers = 2` and, unless
     /// the operating system is to choose, `processors = [0, 1]`; `keys = { branch = { from = 10, below = 20 } }` gives the instance these
     /// keys of a family of tables, all of which are to be given then [default: by the numbers of workers]. Before them,
-    /// `channel = "unix"` and `oversubscribe = true` if these are to be said there, too.
+    /// `channel = "unix"`, `engine = "shared-2pl"` and `oversubscribe = true` if these are to be said there, too.
     #[arg(long, value_name = "FILE", help_heading = "Instances")]
     pub(crate) file: Option<PathBuf>,
     /// Let several workers share a processor, if there are not enough.

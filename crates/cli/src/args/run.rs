@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use atrapos_instances::ChannelKind;
 use atrapos_instances::plan::Placement;
 use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
 
 use super::SystemArgs;
 
@@ -176,7 +177,7 @@ pub(crate) enum DurabilityArg {
     None,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub(crate) enum EngineArg {
     /// Workers that own the data.
     Atrapos,
@@ -194,6 +195,17 @@ pub(crate) enum EngineArg {
 }
 
 impl EngineArg {
+    /// Returns its name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            EngineArg::Atrapos => "atrapos",
+            EngineArg::Plp => "plp",
+            EngineArg::SharedOcc => "shared-occ",
+            EngineArg::Shared2pl => "shared-2pl",
+            EngineArg::Domains => "domains",
+        }
+    }
+
     /// Returns true if its clients are threads, each of which reaches all data.
     pub(crate) fn shares_data(self) -> bool {
         matches!(self, EngineArg::SharedOcc | EngineArg::Shared2pl | EngineArg::Domains)

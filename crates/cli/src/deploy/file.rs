@@ -1,4 +1,4 @@
-//! The file form of a deployment: the channel, and the workers, processors and keys of each instance.
+//! The file form of a deployment: the channel, the engine, and the workers, processors and keys of each instance.
 //! `docs/deployment-file.md` says what it may have, with an example.
 //!
 //! Owns: its syntax. Never: judges whether the machine has the processors, or the workload the keys; the plan does, and the division.
@@ -8,8 +8,10 @@ use std::path::Path;
 
 use atrapos_instances::plan::Share;
 use atrapos_instances::{ChannelKind, ChosenKeys, KeyBounds};
+use clap::ValueEnum as _;
 use serde::Deserialize;
 
+use crate::args::EngineArg;
 use crate::error::CliError;
 
 /// A deployment as a file says it.
@@ -17,6 +19,7 @@ use crate::error::CliError;
 #[serde(deny_unknown_fields)]
 struct Text {
     channel: Option<String>,
+    engine: Option<String>,
     #[serde(default)]
     oversubscribe: bool,
     #[serde(default)]
@@ -47,6 +50,8 @@ struct Ends {
 pub(super) struct Layout {
     /// The channel, if one is chosen.
     pub(super) channel: Option<ChannelKind>,
+    /// The engine inside each instance, if one is chosen.
+    pub(super) engine: Option<EngineArg>,
     /// True if workers may share a processor.
     pub(super) oversubscribe: bool,
     /// The parts of the instances.
@@ -71,6 +76,12 @@ fn parse(text: &str) -> Result<Layout, String> {
     })?;
     let channel = text.channel.map(|name| name.parse::<ChannelKind>()).transpose();
     let channel = channel.map_err(|error| error.to_string())?;
+    let engine = text.engine.map(|name| {
+        let known = || EngineArg::value_variants().iter().map(|engine| engine.name()).collect::<Vec<_>>();
+        EngineArg::from_str(&name, false)
+            .map_err(|_| format!("there is no engine '{name}'; choose one of {}", known().join(", ")))
+    });
+    let engine = engine.transpose()?;
     let shares = text.instance.into_iter().enumerate().map(|(instance, entry)| {
         let Entry { workers, processors: cpus, keys } = entry;
         let keys = keys.into_iter().map(|(family, ends)| {
@@ -81,7 +92,7 @@ fn parse(text: &str) -> Result<Layout, String> {
         Ok(Share { workers, cpus, keys: keys.collect::<Result<ChosenKeys, String>>()? })
     });
     let shares = shares.collect::<Result<_, String>>()?;
-    Ok(Layout { channel, oversubscribe: text.oversubscribe, shares })
+    Ok(Layout { channel, engine, oversubscribe: text.oversubscribe, shares })
 }
 
 /// Returns a key in the notation of keys: a number may be written without quotes.
@@ -109,9 +120,11 @@ mod tests {
             "channel = \"unix\"\n[[instance]]\nworkers = 2\nprocessors = [0, 1]\n[[instance]]\nworkers = 1\n";
         let share = |workers, cpus: &[usize]| Share { workers, cpus: cpus.to_vec(), keys: ChosenKeys::new() };
         let shares = vec![share(2, &[0, 1]), share(1, &[])];
-        let layout = Layout { channel: Some(ChannelKind::Unix), oversubscribe: false, shares };
-        assert_eq!(parse(text), Ok(layout));
-        assert_eq!(parse(""), Ok(Layout { channel: None, oversubscribe: false, shares: Vec::new() }));
+        let layout = |channel, engine, shares| Layout { channel, engine, oversubscribe: false, shares };
+        assert_eq!(parse(text), Ok(layout(Some(ChannelKind::Unix), None, shares)));
+        let engine = "engine = \"shared-2pl\"";
+        assert_eq!(parse(engine), Ok(layout(None, Some(EngineArg::Shared2pl), Vec::new())));
+        assert_eq!(parse(""), Ok(layout(None, None, Vec::new())));
     }
 
     #[test]
@@ -142,6 +155,7 @@ mod tests {
     fn what_a_file_may_not_say_is_named() {
         for (text, words) in [
             ("channel = \"rdma\"", "there is no channel 'rdma'"),
+            ("engine = \"ingres\"", "there is no engine 'ingres'"),
             (
                 "[[instance]]\nworkers = 1\nranges = [1, 2]",
                 "unknown field `ranges`, expected one of `workers`, `processors`, `keys`",

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use atrapos::{Adaptation, Durability, LoadProgress, Registry};
 use atrapos_harness::registry::AnyWorkload;
-use atrapos_instances::{ChannelKind, Member, MemberOptions, own_keys, read_secret};
+use atrapos_instances::{Member, MemberOptions, own_keys, read_secret};
 
 use super::Heard;
 use crate::bench::CLOSE_DEADLINE;
@@ -20,22 +20,22 @@ use crate::instances::member::{Opening, open, processors, say};
 use crate::{input, output};
 
 /// The time between two looks at the links.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The population of an instance with a directory: a file beside the directory says that it is complete, and how many rows it has.
-struct Population {
-    directory: PathBuf,
+pub(super) struct Population {
+    pub(super) directory: PathBuf,
     mark: PathBuf,
 }
 
 impl Population {
-    fn of(data: &Path, instance: u16) -> Population {
+    pub(super) fn of(data: &Path, instance: u16) -> Population {
         let directory = data.join(format!("instance-{instance}"));
         Population { mark: directory.with_extension("loaded"), directory }
     }
 
     /// Returns the rows of a population that is complete; otherwise removes what there is of it.
-    fn begin(&self) -> Result<Option<u64>, CliError> {
+    pub(super) fn begin(&self) -> Result<Option<u64>, CliError> {
         let failed = |error: io::Error| CliError::failed(format!("{}: {error}", self.mark.display()));
         match fs::read_to_string(&self.mark) {
             Ok(rows) => {
@@ -59,7 +59,7 @@ impl Population {
     }
 
     /// Notes, durably, that the population is complete.
-    fn complete(&self, rows: u64) -> Result<(), CliError> {
+    pub(super) fn complete(&self, rows: u64) -> Result<(), CliError> {
         let write = || {
             let mut file = tempfile::NamedTempFile::new_in(self.mark.parent().unwrap_or(Path::new(".")))?;
             writeln!(file, "{rows}")?;
@@ -74,7 +74,6 @@ impl Population {
 /// Runs the instance.
 pub(super) fn run(
     workload: &dyn AnyWorkload,
-    kind: ChannelKind,
     (adaptation, durability): (Option<Adaptation>, Durability),
     place: Place,
 ) -> Result<(), CliError> {
@@ -101,7 +100,7 @@ pub(super) fn run(
         deployment: place.deployment,
         secret: Some(read_secret(&place.directory).map_err(CliError::failed)?),
         directory: place.directory,
-        kind,
+        kind: place.channel,
         tcp: place.tcp,
         registry: Some(Arc::new(registry)),
     };

@@ -25,9 +25,8 @@ use crate::{interrupt, machine};
 /// The time in which the links to all other instances are made, once this one is loaded: the others load, too.
 pub(super) const LINK_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the instance at `place`, as its `--member` says.
-pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str) -> Result<(), CliError> {
-    let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
+/// Runs the instance at `place`.
+pub(super) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: Place) -> Result<(), CliError> {
     config.machine = processors(&place)?;
     config.workers = place.plan.shares[usize::from(place.instance)].workers;
     let before = resident_bytes();

@@ -24,9 +24,12 @@ use crate::interrupt;
 use crate::resident::resident_bytes;
 use crate::shared::{cpus, durable, engine, threads};
 
-/// Runs the instance at `place`, as its `--member` says.
-pub(super) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str) -> Result<(), CliError> {
-    let mut place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
+/// Runs the instance at `place`.
+pub(super) fn run(
+    workload: &dyn AnyWorkload,
+    mut config: RunConfig,
+    mut place: Place,
+) -> Result<(), CliError> {
     // The partitioned databases beside the engine stay in memory.
     let data = place.data.take();
     config.machine = processors(&place)?;
@@ -81,10 +84,16 @@ fn fill(
     let Place { deployment, directory, channel: kind, tcp, plan, instance, .. } = place;
     let durable = data.map(|data| durable(config.durability, &data.join(format!("instance-{instance}"))));
     let (instance, instances) = (InstanceId(instance), plan.shares.len());
-    let options = InstanceOptions { deployment, directory, kind, tcp, instance, instances };
-    let joined = shared.into_instance(handles, options, durable.as_ref(), Instant::now() + LINK_PATIENCE);
-    let failed = |error| CliError::failed(format!("the instance cannot join the others: {error}"));
-    joined.map(|shared| (shared, rows)).map_err(failed)
+    let (secret, clients) = (None, None);
+    let options = InstanceOptions { deployment, directory, kind, tcp, secret, instance, instances, clients };
+    let failed = |error: &dyn std::fmt::Display| {
+        CliError::failed(format!("the instance cannot join the others: {error}"))
+    };
+    let shared = shared.into_instance(handles, options, durable.as_ref()).map_err(|error| failed(&error))?;
+    if let Some(instance) = shared.engine().as_instance() {
+        instance.wait_reachable(Instant::now() + LINK_PATIENCE).map_err(|error| failed(&error))?;
+    }
+    Ok((shared, rows))
 }
 
 /// Writes the rows, or the entries of indexes, to a file. Returns their number.

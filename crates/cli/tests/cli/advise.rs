@@ -99,6 +99,35 @@ fn micro_is_compared_over_all_channels() {
 }
 
 #[test]
+fn engines_with_shared_data_are_compared_in_one_database_and_in_instances() {
+    let own = [&MICRO[..], &["--kind", "update", "--rows", "2", "--multisite", "0.2"]].concat();
+    let elsewhere = ["--engine", "shared-2pl,shared-occ", "--topology", "pack:2 core:2 pu:1"];
+    let (text, json) = advised(&own, &elsewhere);
+    assert_follows_from_its_times(&json);
+    let deployments = list(&json["deployments"]);
+    let names: Vec<_> = deployments.iter().filter_map(|one| one["name"].as_str()).collect();
+    let expected = [
+        "1 database of shared-2pl",
+        "2 instances of shared-2pl, shm",
+        "1 database of shared-occ",
+        "2 instances of shared-occ, shm",
+    ];
+    assert_eq!(names, expected);
+    let engines: Vec<_> = deployments.iter().filter_map(|one| one["engine"].as_str()).collect();
+    assert_eq!(engines, ["shared-2pl", "shared-2pl", "shared-occ", "shared-occ"]);
+    let extrapolated = list(&json["elsewhere"]["deployments"]);
+    assert_eq!(extrapolated.len(), 2 * 3, "for each engine the machine, its sockets and its cores");
+    for one in extrapolated {
+        let engine = one["engine"].as_str().expect("a name");
+        assert!(one["from"].as_str().is_some_and(|from| from.contains(engine)), "{one}");
+    }
+    assert!(text.contains("ATraPos"), "{text}");
+    let read = [&MICRO[..], &["--multisite", "0.2"]].concat();
+    let (_, json) = advised(&read, &["--engine", "shared-2pl", "--channel", "unix"]);
+    assert_follows_from_its_times(&json);
+}
+
+#[test]
 fn tpcc_is_compared_and_extrapolated_to_another_machine() {
     let (text, json) = advised(&TPCC, &["--warehouses", "8", "--topology", "pack:2 core:4 pu:1"]);
     assert_follows_from_its_times(&json);
@@ -154,6 +183,13 @@ fn what_cannot_be_compared_is_refused_with_a_cure() {
         let complaint = refused(arguments);
         assert!(complaint.contains(cure), "{arguments:?}: {complaint}");
     }
+    let output = run(&["advise", "micro", "--engine", "plp"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("'plp'") && stderr(&output).contains("shared-occ"),
+        "{}",
+        stderr(&output)
+    );
     let output = run(&["advise", "micro", "--channel", "mail"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("'mail'") && stderr(&output).contains("shm"), "{}", stderr(&output));

@@ -241,6 +241,35 @@ fn directories_of_others_are_refused() {
     assert!(complaint.contains("it has 'letter'"), "{complaint}");
 }
 
+/// The directories of two instances change their places: neither is opened, and both have their data when they are back.
+#[test]
+fn the_directory_of_another_instance_is_refused_and_nothing_is_lost() {
+    for engine in ["atrapos", SHARED[0], SHARED[1]] {
+        let parent = tempfile::tempdir().expect("a directory");
+        let (directory, options) = (parent.path().join("d"), ["--engine", engine]);
+        let deployment = Deployment::start(&directory, &options);
+        let rows = [0, ROWS_PER_INSTANCE];
+        deployment.client().call(&UpdateRows { rows: rows.to_vec() }).expect("rows of both instances");
+        deployment.stop();
+        let exchange = || {
+            let places = [0, 1].map(|instance| directory.join(format!("instance-{instance}")));
+            let aside = parent.path().join("aside");
+            for (from, to) in [(&places[0], &aside), (&places[1], &places[0]), (&aside, &places[1])] {
+                std::fs::rename(from, to).expect("both are there");
+            }
+        };
+        exchange();
+        let output = run(&arguments(text(&directory), &options));
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        let complaint = stderr(&output);
+        assert!(complaint.contains("instance-0 is") && complaint.contains("own"), "{complaint}");
+        exchange();
+        let deployment = Deployment::start(&directory, &options);
+        assert_eq!(sum(&deployment.client(), &rows).expect("an answer"), 2);
+        deployment.stop();
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let complaint = refused(&["deploy", "tatp", "--instances", "3", "--workers", "2"]);
@@ -317,6 +346,45 @@ fn a_file_says_the_parts_of_the_instances() {
         let complaint = refused(&deploy);
         assert!(complaint.contains(words), "{complaint}");
     }
+}
+
+#[test]
+fn engines_with_shared_data_run_in_instances() {
+    let parent = tempfile::tempdir().expect("a directory");
+    for engine in SHARED {
+        for durability in ["none", "synchronous"] {
+            for channel in ["unix", "tcp"] {
+                let directory = parent.path().join(format!("{engine}-{durability}-{channel}"));
+                let options = ["--engine", engine, "--durability", durability, "--channel", channel];
+                let deployment = Deployment::start(&directory, &options);
+                let shown = deployment.opening.join("\n");
+                for words in [engine, "below 100", "from 100", "rows 100"] {
+                    assert!(shown.contains(words), "no '{words}' in:\n{shown}");
+                }
+                let (client, rows) = (deployment.client(), [ROWS_PER_INSTANCE, 0, 1, ROWS_PER_INSTANCE + 1]);
+                client.call(&UpdateRows { rows: rows.to_vec() }).expect("rows of both instances");
+                assert_eq!(sum(&client, &rows).expect("an answer"), 4);
+                let aborted = run(&["call", text(&directory), "micro.update", "0101e807"]);
+                assert_eq!(aborted.status.code(), Some(1), "{}", stderr(&aborted));
+                let unknown = refused(&["call", text(&directory), "micro.drop"]);
+                assert!(unknown.contains("micro.read, micro.update"), "{unknown}");
+                let nonsense = refused(&["call", text(&directory), "micro.update", "0102"]);
+                assert!(nonsense.contains("no arguments"), "{nonsense}");
+                deployment.stop();
+            }
+        }
+    }
+    let directory = parent.path().join("shared-2pl-synchronous-unix");
+    let other = refused(&arguments(text(&directory), &["--channel", "unix"]));
+    assert!(other.contains("belongs to another deployment"), "{other}");
+    let again = ["--engine", "shared-2pl", "--channel", "unix"];
+    let deployment = Deployment::start(&directory, &again);
+    assert_eq!(sum(&deployment.client(), &[0, ROWS_PER_INSTANCE]).expect("its data"), 2);
+    deployment.stop();
+    let complaint = refused(&["deploy", "tatp", "--engine", "plp"]);
+    assert!(complaint.contains("plp is no engine of an instance"), "{complaint}");
+    let complaint = refused(&["deploy", "tatp", "--engine", "shared-occ", "--interval", "2"]);
+    assert!(complaint.contains("--interval"), "{complaint}");
 }
 
 #[test]
@@ -422,37 +490,100 @@ fn kills() -> u64 {
     std::env::var("ATRAPOS_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
 }
 
-#[test]
-fn transactions_over_instances_are_whole_after_kills_at_any_time() {
+/// Kills an instance, and returns the process that was started in its place.
+fn kill(deployment: &mut Deployment, instance: usize, process: &str) -> String {
+    signal(process, "-KILL");
+    let back = deployment.read_until(&format!("instance {instance}: process"));
+    assert!(back[0].contains("starts again") && back[0].ends_with("with its data"), "{back:?}");
+    let words = back.last().map(|line| line.split(' ').collect::<Vec<_>>()).expect("a line");
+    words[3].to_owned()
+}
+
+/// Kills and stops instances while clients outside increment counters in both, and opens the deployment once more.
+fn kill_at_any_time(options: &[&str]) {
     let parent = tempfile::tempdir().expect("a directory");
     let directory = parent.path().join("d");
-    let mut deployment = Deployment::start(&directory, &[]);
+    let mut deployment = Deployment::start(&directory, options);
     let witnesses = Witness::some();
     while_incremented(&mut deployment, &witnesses, |deployment| {
         let mut processes = [0, 1].map(|instance| deployment.process(instance).to_owned());
-        for kill in 0..kills() {
-            let instance = (kill.wrapping_mul(0x9e37_79b9) >> 7) as usize % 2;
+        for round in 0..kills() {
+            let instance = (round.wrapping_mul(0x9e37_79b9) >> 7) as usize % 2;
             // Sometimes an instance is open for so long that the next pause before its start is the shortest again.
-            let goes_on_ms = if kill % 8 == 7 { 1_200 } else { kill * 37 % 230 };
+            let goes_on_ms = if round % 8 == 7 { 1_200 } else { round * 37 % 230 };
             std::thread::sleep(Duration::from_millis(goes_on_ms));
-            if kill % 4 == 3 {
+            if round % 4 == 3 {
                 signal(&processes[instance], "-STOP");
                 std::thread::sleep(Duration::from_millis(150));
                 signal(&processes[instance], "-CONT");
                 continue;
             }
-            signal(&processes[instance], "-KILL");
-            let back = deployment.read_until(&format!("instance {instance}: process"));
-            assert!(back[0].contains("starts again") && back[0].ends_with("with its data"), "{back:?}");
-            let words = back.last().map(|line| line.split(' ').collect::<Vec<_>>()).expect("a line");
-            processes[instance] = words[3].to_owned();
+            processes[instance] = kill(deployment, instance, &processes[instance]);
         }
     });
     deployment.stop();
     // Opened once more, nothing is missing, and nothing is locked.
-    let deployment = Deployment::start(&directory, &[]);
+    let deployment = Deployment::start(&directory, options);
     let client = deployment.knowing_client();
     witnesses.iter().for_each(|witness| witness.judge(&client, "after kills"));
+    deployment.stop();
+}
+
+#[test]
+fn transactions_over_instances_are_whole_after_kills_at_any_time() {
+    kill_at_any_time(&[]);
+}
+
+#[test]
+fn transactions_over_instances_of_engines_with_shared_data_are_whole_after_kills_at_any_time() {
+    SHARED.iter().for_each(|engine| kill_at_any_time(&["--engine", engine]));
+}
+
+/// The engines with shared data that run inside of instances.
+const SHARED: [&str; 2] = ["shared-2pl", "shared-occ"];
+
+/// A time longer than any after which an instance or a client gives something up while the other side is silent: the longest one is that in
+/// which whoever connects has to say who he is.
+const LONGER_THAN_ANY_TIME_OUT: Duration = Duration::from_secs(6);
+
+#[test]
+fn an_instance_that_stands_still_for_longer_than_any_time_out_loses_nothing() {
+    std::thread::scope(|scope| {
+        for engine in ["atrapos", SHARED[0], SHARED[1]] {
+            scope.spawn(move || stand_still(engine));
+        }
+    });
+}
+
+fn stand_still(engine: &str) {
+    let parent = tempfile::tempdir().expect("a directory");
+    let options = ["--engine", engine];
+    let mut deployment = Deployment::start(&parent.path().join("d"), &options);
+    let witnesses = Witness::some();
+    let local = [ROWS_PER_INSTANCE - 1, ROWS_PER_INSTANCE - 2];
+    let mut done = 0;
+    while_incremented(&mut deployment, &witnesses, |deployment| {
+        let survivor = deployment.knowing_client();
+        // A witness of each connection has got somewhere, so that something is under way when the instance stands still.
+        while witnesses.iter().any(|witness| witness.acknowledged() == 0) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        signal(deployment.process(1), "-STOP");
+        let until = std::time::Instant::now() + LONGER_THAN_ANY_TIME_OUT;
+        while std::time::Instant::now() < until {
+            survivor.call(&UpdateRows { rows: local.to_vec() }).expect("local work goes on");
+            done += 1;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(deployment.process(1), "-CONT");
+        let before = witnesses.each_ref().map(Witness::acknowledged);
+        while witnesses.iter().zip(before).any(|(witness, before)| witness.acknowledged() <= before) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let client = deployment.knowing_client();
+    assert_eq!(sum(&client, &local).expect("it is open"), 2 * done);
+    witnesses.iter().for_each(|witness| witness.judge(&client, engine));
     deployment.stop();
 }
 
@@ -462,6 +593,7 @@ mod steps {
     use std::time::Instant;
 
     use atrapos::planted::CommitStep;
+    use atrapos_baselines::instance::CommitStep as SharedStep;
 
     use super::*;
 
@@ -488,27 +620,58 @@ mod steps {
     fn transactions_over_instances_are_whole_after_a_kill_at_each_step() {
         for (step, name) in CommitStep::ALL {
             let Some(instance) = instance_of(step) else { continue };
-            let parent = tempfile::tempdir().expect("a directory");
-            let directory = parent.path().join("d");
-            let mut command = command();
-            command.env("ATRAPOS_KILL_AT", format!("{name}:5"));
-            let mut deployment = Deployment::start_by(command, &directory, &arguments(text(&directory), &[]));
-            let witnesses = Witness::some();
-            while_incremented(&mut deployment, &witnesses, |deployment| {
-                let back = deployment.read_until(&format!("instance {instance}: process"));
-                let end = format!("instance {instance} has ended (signal: 9 (SIGKILL))");
-                assert!(back[0].starts_with(&end), "{name}: {back:?}");
-                // All go on, so that none of their rows is locked.
-                let before = witnesses.each_ref().map(Witness::acknowledged);
-                let deadline = Instant::now() + PATIENCE;
-                while witnesses.iter().zip(before).any(|(witness, before)| witness.acknowledged() <= before) {
-                    assert!(Instant::now() < deadline, "{name}: a witness does not go on");
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-            });
-            let client = deployment.knowing_client();
-            witnesses.iter().for_each(|witness| witness.judge(&client, name));
-            deployment.stop();
+            kill_at_step(&format!("{name}:5"), instance, &[]);
         }
+    }
+
+    /// The instance that takes a step of an engine with shared data.
+    fn instance_of_shared(step: SharedStep) -> Option<u16> {
+        match step {
+            SharedStep::VotesIn
+            | SharedStep::DecisionLogged
+            | SharedStep::DecisionDurable
+            | SharedStep::Told => Some(0),
+            SharedStep::PreparedLogged
+            | SharedStep::PreparedDurable
+            | SharedStep::Voted
+            | SharedStep::EndLogged => Some(1),
+            // They change rows of both instances.
+            SharedStep::CommittedAlone => None,
+        }
+    }
+
+    #[test]
+    fn transactions_of_engines_with_shared_data_are_whole_after_a_kill_at_each_step() {
+        for engine in SHARED {
+            for (step, name) in SharedStep::ALL {
+                let Some(instance) = instance_of_shared(step) else { continue };
+                kill_at_step(name, instance, &["--engine", engine]);
+            }
+        }
+    }
+
+    /// Has an instance kill itself at a step under clients outside, and looks at what is left when it is back.
+    fn kill_at_step(at: &str, instance: u16, options: &[&str]) {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("d");
+        let mut command = command();
+        command.env("ATRAPOS_KILL_AT", at);
+        let mut deployment = Deployment::start_by(command, &directory, &arguments(text(&directory), options));
+        let witnesses = Witness::some();
+        while_incremented(&mut deployment, &witnesses, |deployment| {
+            let back = deployment.read_until(&format!("instance {instance}: process"));
+            let end = format!("instance {instance} has ended (signal: 9 (SIGKILL))");
+            assert!(back[0].starts_with(&end), "{at}: {back:?}");
+            // All go on, so that none of their rows is locked.
+            let before = witnesses.each_ref().map(Witness::acknowledged);
+            let deadline = Instant::now() + PATIENCE;
+            while witnesses.iter().zip(before).any(|(witness, before)| witness.acknowledged() <= before) {
+                assert!(Instant::now() < deadline, "{at}: a witness does not go on");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let client = deployment.knowing_client();
+        witnesses.iter().for_each(|witness| witness.judge(&client, at));
+        deployment.stop();
     }
 }

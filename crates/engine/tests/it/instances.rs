@@ -119,6 +119,57 @@ fn ranges_go_through_all_instances_both_ways() {
     });
 }
 
+/// Transactions of one phase each, with rows of their home and of other instances in any order, some of them more than once; so many at a
+/// time that rows of the home are locked now and then. The results come in the order of the actions, and no update is lost.
+#[test]
+fn results_of_a_phase_over_instances_come_in_the_order_of_its_actions() {
+    const PHASES: usize = 60;
+    const SESSIONS: usize = 6;
+    for_seeds_in_parallel(12, |seed| {
+        let workers: &[usize] = [&[1, 1][..], &[1, 1, 1], &[2, 1]][seed as usize % 3];
+        let mut deployment = filled(seed, workers);
+        let items = deployment.table::<Items>().unwrap();
+        let sessions: Vec<_> = (0..SESSIONS)
+            .map(|number| {
+                let mut random = Random::new(seed).part(number);
+                deployment.spawn_session(number % workers.iter().sum::<usize>(), async move |session| {
+                    let mut updated = 0;
+                    for _ in 0..PHASES {
+                        let few = 1 + random.below(7);
+                        let keys: Vec<u64> = (0..few).map(|_| random.below(100)).collect();
+                        let is_last = random.below(2) == 0;
+                        let count = keys.len() as i64;
+                        let expected: Vec<_> = keys.iter().map(|key| Some(*key as i64)).collect();
+                        let home = keys[0];
+                        let procedure = async move |tx: &mut Tx<'_>| {
+                            if is_last {
+                                tx.declare_last();
+                            }
+                            let change = |row: &mut Item| {
+                                row.value += 1_000;
+                                row.value % 1_000
+                            };
+                            tx.join_all(keys.iter().map(|key| items.update(*key, change))).await
+                        };
+                        let found = session.run(&items.at(&home), procedure).await?;
+                        assert_eq!(found, expected, "seed {seed}");
+                        updated += count;
+                    }
+                    Ok::<_, Abort>(updated)
+                })
+            })
+            .collect();
+        assert!(deployment.run(STEPS_MAX));
+        let updated: i64 = sessions.into_iter().map(|session| session.take().unwrap().unwrap()).sum();
+        let all =
+            deployment.submit(&items.at(&0), async move |tx| tx.scan(items, KeyRange::all(), 1_000).await);
+        assert!(deployment.run(STEPS_MAX));
+        let sum: i64 = all.take().unwrap().unwrap().iter().map(|(_, row)| row.value / 1_000).sum();
+        assert_eq!(sum, updated, "seed {seed}");
+        assert_eq!(deployment.locks(), (0, 0));
+    });
+}
+
 #[test]
 fn nothing_follows_an_operation_that_was_declared_the_last_one() {
     for_seeds_in_parallel(4, |seed| {

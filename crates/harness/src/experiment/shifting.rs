@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use atrapos::{Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema};
+use atrapos::{Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema};
 use atrapos_workloads::{
     AuditError, AuditReport, ClassId, Client, Ledger, NotEnoughMemory, Outcome, Reach, SetupError, Workload,
 };
@@ -78,7 +78,7 @@ impl<W: Workload> Workload for Shifting<W> {
         self.any().load(db, progress)
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         self.any().register(registry, handles)
     }
 

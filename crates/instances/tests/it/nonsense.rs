@@ -1,15 +1,21 @@
 //! Clients that do not speak as they should.
 
 use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use atrapos::{StoredProcedure, encode};
+use atrapos::{CallError, StoredProcedure, encode};
 use atrapos_channel::{
-    Channel, ChannelError, ChannelKind, ConnectOptions, DeploymentId, EndId, Hello, InstanceId, Secret,
-    Watcher, connect,
+    Channel, ChannelError, ChannelKind, ConnectOptions, DeploymentId, EndId, Hello, InstanceId,
+    ListenOptions, Listener, MESSAGE_BYTES_MAX, Secret, Watcher, connect,
 };
+use atrapos_instances::serve_in_turn;
+use tempfile::TempDir;
 
 use crate::support::{CUT, Deployment, Insert, PATIENCE, Read, Running};
 
@@ -176,4 +182,68 @@ fn a_flood_of_calls_is_answered_call_by_call() {
     });
     let ids: BTreeSet<u64> = ids.collect();
     assert_eq!((ids.len(), answers.len()), (CALLS.into(), CALLS.into()));
+}
+
+/// Starts a service on a thread of its own that answers with what it was asked, and returns a client's end.
+fn in_turn(stopping: &'static AtomicBool) -> (TempDir, Box<dyn Channel>, JoinHandle<Result<(), String>>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).expect("it is new");
+    let (id, own, watcher) = (DeploymentId(3), InstanceId(0), Watcher::start().expect("threads"));
+    let listen = ListenOptions::new(directory.path(), id, own, 1, watcher.clone());
+    let mut listener = Listener::bind(listen).expect("a socket");
+    let to = EndId { instance: own, worker: 0 };
+    let hello = Hello { deployment: id, from: EndId::CLIENT, to, kind: ChannelKind::Unix };
+    let options = ConnectOptions::new(directory.path(), watcher);
+    let connecting =
+        std::thread::spawn(move || connect(&options, hello, Instant::now() + PATIENCE).expect("it listens"));
+    let accepted =
+        std::iter::repeat_with(|| listener.accept(PATIENCE)).find_map(|accepted| accepted.expect("it works"));
+    let channel = accepted.expect("a client").channel;
+    let serving = std::thread::spawn(move || {
+        serve_in_turn(channel, stopping, &mut |name, arguments| match name {
+            "elsewhere" => Ok(Err(atrapos::InstanceId(3))),
+            "long" => Ok(Ok(vec![0; MESSAGE_BYTES_MAX])),
+            "echo" => Ok(Ok(arguments.to_vec())),
+            other => Err(CallError::Unknown { name: other.to_owned(), known: "echo".to_owned() }),
+        })
+    });
+    (directory, connecting.join().expect("it has connected"), serving)
+}
+
+/// A call of this number and name with the arguments 1 and 7; none of these is longer than a byte can say.
+fn call(id: u8, name: &str) -> Vec<u8> {
+    [&[1, id, name.len() as u8], name.as_bytes(), &[2, 1, 7]].concat()
+}
+
+#[test]
+fn calls_that_run_in_turn_are_answered_in_their_order_until_one_makes_no_sense() {
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    let (_directory, mut client, serving) = in_turn(&NEVER);
+    for (id, name) in [(1, "echo"), (2, "elsewhere"), (3, "long"), (4, "other")] {
+        send(&mut *client, &call(id, name));
+    }
+    send(&mut *client, &[1, 5, 200, 1]);
+    let (told, _) = receive(&mut *client, 5);
+    assert_eq!(told[0], [1, 1, 0, 2, 1, 7]);
+    assert_eq!(told[1], [1, 2, 1, 3]);
+    assert_eq!(told[2][..3], [1, 3, 3], "its result is too long");
+    assert_eq!(told[3][..4], [1, 4, 2, 0], "there is no such procedure");
+    assert!(String::from_utf8_lossy(&told[4]).contains("cannot be read"), "{told:?}");
+    let cut = serving.join().expect("it has not panicked").expect_err("the client is cut off");
+    assert!(cut.contains("cannot be read"), "{cut}");
+}
+
+#[test]
+fn a_service_in_turn_ends_when_it_is_told_to_or_the_client_goes() {
+    static STOPPING: AtomicBool = AtomicBool::new(false);
+    let (_directory, mut client, serving) = in_turn(&STOPPING);
+    send(&mut *client, &call(9, "echo"));
+    assert_eq!(receive(&mut *client, 1).0, [[1, 9, 0, 2, 1, 7]]);
+    STOPPING.store(true, Ordering::Release);
+    serving.thread().unpark();
+    assert_eq!(serving.join().expect("it has not panicked"), Ok(()));
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    let (_directory, client, serving) = in_turn(&NEVER);
+    drop(client);
+    assert_eq!(serving.join().expect("it has not panicked"), Ok(()));
 }

@@ -27,6 +27,7 @@ use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, NotedTogether, execute_free, is_free};
+use super::split::Split;
 use super::{ActionReply, Tx};
 use crate::branch::Branch;
 use crate::lookups::BATCH;
@@ -42,10 +43,28 @@ pub(crate) struct Planned {
     pub(crate) at: usize,
 }
 
-impl Planned {
-    /// The first action of a phase.
-    pub(crate) fn first(owner: WorkerId) -> Planned {
-        Planned { owner, at: 0 }
+/// Actions of a batch that run together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Chosen<'a> {
+    All,
+    Some(&'a [Planned]),
+}
+
+impl Chosen<'_> {
+    /// The number of the actions.
+    pub(crate) fn count(self, actions: &ActionBatch) -> usize {
+        match self {
+            Chosen::All => actions.requests().len(),
+            Chosen::Some(planned) => planned.len(),
+        }
+    }
+
+    /// The index among the actions of the one at a place of their order.
+    pub(crate) fn at(self, place: usize) -> usize {
+        match self {
+            Chosen::All => place,
+            Chosen::Some(planned) => planned[place].at,
+        }
     }
 }
 
@@ -124,11 +143,21 @@ struct FreePartition<'a> {
     place: PartitionId,
 }
 
+/// The state of a phase after the attempt to run it at once.
+pub(super) enum AtOnce<O: Operation> {
+    /// It has run.
+    Ran,
+    /// None of its actions has run.
+    Waits(ActionBatch),
+    /// What is here has run, and the rest is of one other instance.
+    Split(Split<O>),
+}
+
 /// Takes the actions whose accesses were noted, from number `first` on, back out of a branch, and makes them again of their
 /// operations. None has run.
 #[cold]
 #[inline(never)]
-fn take_back<O: Operation>(
+pub(super) fn take_back<O: Operation>(
     tag: CatalogTag,
     branch: &mut Branch,
     first: usize,
@@ -201,7 +230,12 @@ fn free_behind<'t>(
 
 /// Returns the partition of the key of an action if it is here and no lock of another transaction than `txn` conflicts.
 #[inline(never)]
-fn free_here(worker: &EngineWorker, txn: TxnId, tables: &Tables, request: &Request) -> Option<PartitionId> {
+pub(super) fn free_here(
+    worker: &EngineWorker,
+    txn: TxnId,
+    tables: &Tables,
+    request: &Request,
+) -> Option<PartitionId> {
     let LockTarget::Key(key) = &request.target else { return None };
     if request.tag != worker.shard().tag {
         return None;
@@ -219,18 +253,23 @@ impl Tx<'_> {
         actions: impl Iterator<Item = Action<O>>,
         mut take: impl FnMut(O::Output),
     ) -> Result<(), Abort> {
-        if let Some(actions) = self.run_at_once(actions, &mut take)? {
-            self.run_phase(actions).await?.into_outputs::<O>().for_each(take);
+        match self.run_at_once(actions, &mut take)? {
+            AtOnce::Ran => {}
+            AtOnce::Waits(actions) => self.run_phase(actions).await?.into_outputs::<O>().for_each(take),
+            AtOnce::Split(mut split) => {
+                self.run_group_remote(split.instance, &mut split.remote, Chosen::All, self.is_last).await?;
+                split.hand_over(take);
+            }
         }
         if self.has_dependents() { self.finish_phase().await } else { Ok(()) }
     }
 
-    /// Runs the actions of a phase at once if all may run now; otherwise returns them, and none has run.
+    /// Runs the actions of a phase at once if all may run now, or those of the home if the others are of one other instance.
     fn run_at_once<O: Operation>(
         &self,
         mut actions: impl Iterator<Item = Action<O>>,
         take: &mut impl FnMut(O::Output),
-    ) -> Result<Option<ActionBatch>, Abort> {
+    ) -> Result<AtOnce<O>, Abort> {
         let shard = self.worker.shard();
         let branch = &mut *self.state.home.borrow_mut();
         let first = branch.accesses.len();
@@ -243,11 +282,27 @@ impl Tx<'_> {
         };
         let one_place = match noted {
             Ok(one_place) => one_place,
+            Err(Some(refused)) if runs && shard.peers.get().is_some() => {
+                return self.split((branch, first), operations, refused, actions, take);
+            }
             Err(refused) => {
                 let noted = take_back(shard.tag, branch, first, operations);
-                return Ok(Some(ActionBatch::new(noted.into_iter().chain(refused).chain(actions))));
+                return Ok(AtOnce::Waits(ActionBatch::new(noted.into_iter().chain(refused).chain(actions))));
             }
         };
+        self.run_noted((branch, NotedTogether { first, one_place }), &mut operations, take)?;
+        Ok(AtOnce::Ran)
+    }
+
+    /// Runs the actions of the home whose accesses were noted.
+    #[inline(always)]
+    pub(super) fn run_noted<O: Operation>(
+        &self,
+        (branch, noted): (&mut Branch, NotedTogether),
+        operations: &mut SmallVec<[O; BATCH]>,
+        take: &mut impl FnMut(O::Output),
+    ) -> Result<(), Abort> {
+        let shard = self.worker.shard();
         shard.stats.local_actions.add(operations.len() as u64);
         let accessor = Accessor {
             shard,
@@ -256,11 +311,12 @@ impl Tx<'_> {
             branch,
             dependents: &mut self.state.dependents.borrow_mut(),
         };
-        let done = accessor.execute_noted(NotedTogether { first, one_place }, &mut operations, take);
+        let done = accessor.execute_noted(noted, operations, take);
+        // Looked at where it is: handed to a closure and back, it would be copied.
         if let Err(abort) = &done {
             self.state.doom(abort);
         }
-        done.map(|()| None)
+        done
     }
 
     /// Runs some actions of the home, of any kinds, all of which may run now.
@@ -310,7 +366,7 @@ impl Tx<'_> {
             if let Some(instance) = InstanceId::of_owner(owner) {
                 let PlannedPhase { actions, order } = &mut *phase;
                 let is_last = self.is_last && group.end == order.len();
-                self.run_group_remote(instance, actions, &order[group], is_last).await?;
+                self.run_group_remote(instance, actions, Chosen::Some(&order[group]), is_last).await?;
             } else if owner != self.worker.id() {
                 phase = self.receive(self.send_group(owner, phase, group)).await?;
             } else if !self.run_free_here(&mut phase, &group)? {

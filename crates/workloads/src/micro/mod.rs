@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use atrapos::{
-    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, RegisterError, Registry, Schema,
+    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, Procedures, RegisterError, Schema,
     SchemaError, Session, SessionHandle, Table, TableRef, Tx, WorkerId, row,
 };
 
@@ -284,7 +284,7 @@ impl Workload for Micro {
         })
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<ReadRows>(handles)?;
         registry.register::<UpdateRows>(handles)
     }

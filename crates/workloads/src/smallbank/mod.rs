@@ -21,7 +21,7 @@ pub mod stored;
 use std::hint::black_box;
 
 use atrapos::{
-    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema,
+    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
     StoredProcedure as _,
 };
 use atrapos_runtime::rng::Seed;
@@ -195,7 +195,7 @@ impl Workload for SmallBank {
         })
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<Balance>(handles)?;
         registry.register::<DepositChecking>(handles)?;
         registry.register::<TransactSavings>(handles)?;

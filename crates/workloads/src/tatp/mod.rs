@@ -23,7 +23,7 @@ pub mod stored;
 use std::hint::black_box;
 
 use atrapos::{
-    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Row, Schema,
+    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Row, Schema,
     StoredProcedure as _,
 };
 use atrapos_runtime::rng::Seed;
@@ -182,7 +182,7 @@ impl Workload for Tatp {
         })
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<GetSubscriberData>(handles)?;
         registry.register::<GetNewDestination>(handles)?;
         registry.register::<GetAccessData>(handles)?;

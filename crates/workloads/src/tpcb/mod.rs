@@ -22,7 +22,8 @@ pub mod stored;
 use std::hint::black_box;
 
 use atrapos::{
-    Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, StoredProcedure as _,
+    Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
+    StoredProcedure as _,
 };
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
@@ -212,7 +213,7 @@ impl Workload for Tpcb {
         })
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<AccountUpdate>(handles)
     }
 

@@ -36,8 +36,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use atrapos::{
-    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, Scheme,
-    StoredProcedure as _, WorkerId,
+    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
+    Scheme, StoredProcedure as _, WorkerId,
 };
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
@@ -325,7 +325,7 @@ impl Workload for Tpcc {
         load::load(self.population, db, progress)
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<NewOrder>(handles)?;
         registry.register::<Payment>(handles)?;
         registry.register::<StatusOfOrder>(handles)?;

@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use atrapos::{
-    Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, StoredProcedure as _,
-    Table as _, TableRef,
+    Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
+    StoredProcedure as _, Table as _, TableRef,
 };
 use atrapos_runtime::rng::Seed;
 
@@ -271,7 +271,7 @@ impl<R: Record> Workload for Ycsb<R> {
         })
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<Read<R>>(handles)?;
         registry.register::<Update<R>>(handles)?;
         registry.register::<Insert<R>>(handles)?;

@@ -61,6 +61,8 @@ impl Cluster {
             tcp: Vec::new(),
             instance: InstanceId(0),
             instances,
+            secret: None,
+            clients: None,
         };
         let ownership = division(instances);
         let join = |instance: usize| {

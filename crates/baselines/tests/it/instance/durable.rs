@@ -51,6 +51,8 @@ impl Deployment {
             tcp: Vec::new(),
             instance: InstanceId(0),
             instances: 2,
+            secret: None,
+            clients: None,
         };
         let (files, left) = (vec![ModelFiles::new(), ModelFiles::new()], Arc::default());
         let mut all = Deployment { make, options, files, instances: Vec::new(), left, _directory: directory };
@@ -190,7 +192,7 @@ fn stop_and_judge(make: MakeEngine, step: CommitStep, seed: Option<u64>) -> Resu
 #[test]
 fn an_instance_that_ends_at_any_step_leaves_no_half_of_a_transaction() {
     for make in ENGINES {
-        for step in CommitStep::ALL {
+        for (step, _) in CommitStep::ALL {
             for seed in [None, Some(0), Some(1), Some(2)] {
                 stop_and_judge(make, step, seed)
                     .unwrap_or_else(|wrong| panic!("{}, seed {seed:?}: {wrong}", make().name()));

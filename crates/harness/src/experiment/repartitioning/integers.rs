@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 
 use atrapos::{
-    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, RegisterError, Registry, Schema,
+    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, Procedures, RegisterError, Schema,
     StoredProcedure as _, Table, TableRef, Tx, row,
 };
 use atrapos_workloads::room::{self, NotEnoughMemory};
@@ -121,7 +121,7 @@ impl Workload for Integers {
         })
     }
 
-    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+    fn register(&self, registry: &mut impl Procedures, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<AddOne>(handles)
     }
 

@@ -23,7 +23,7 @@ use super::super::unreachable;
 use super::super::wire::{Bytes, FetchRequest, FetchTarget, Message, Nonsense, Requests, Write};
 use super::{Asked, Remote, Walk, replies, with_remote};
 use crate::trace::Stage;
-use crate::tx::{Planned, Tx};
+use crate::tx::{Chosen, Tx};
 
 /// Rows of the first slice of a range, and of the first one if all of them will be changed.
 const ROWS_FIRST: u32 = 16;
@@ -54,8 +54,7 @@ impl Tx<'_> {
         action: Action<ErasedOperation>,
     ) -> Result<ErasedOperation, Abort> {
         let mut actions = ActionBatch::new(std::iter::once(action));
-        let chosen = [Planned::first(instance.as_owner())];
-        self.run_group_remote(instance, &mut actions, &chosen, self.is_last()).await?;
+        self.run_group_remote(instance, &mut actions, Chosen::All, self.is_last()).await?;
         let done = actions.into_outputs::<ErasedOperation>().next();
         Ok(done.unwrap_or_else(|| unreachable!("the action has run")))
     }
@@ -66,7 +65,7 @@ impl Tx<'_> {
         &self,
         instance: InstanceId,
         actions: &mut ActionBatch,
-        chosen: &[Planned],
+        chosen: Chosen<'_>,
         is_last: bool,
     ) -> Result<(), Abort> {
         let done = match self.ask_for_rows(instance, actions, chosen, is_last) {
@@ -85,7 +84,7 @@ impl Tx<'_> {
         &self,
         instance: InstanceId,
         actions: &ActionBatch,
-        chosen: &[Planned],
+        chosen: Chosen<'_>,
         is_last: bool,
     ) -> Result<bool, Abort> {
         let (worker, state) = (self.worker(), self.state());
@@ -93,7 +92,7 @@ impl Tx<'_> {
         let Some(peers) = shard.peers.get() else { return Err(unreachable(instance)) };
         let txn = state.ensure_known(worker);
         state.begin_remote(|| Remote::begin(peers, worker));
-        shard.stats.remote_actions.add(chosen.len() as u64);
+        shard.stats.remote_actions.add(chosen.count(actions) as u64);
         with_remote(state, |remote| {
             let is_new = remote.add_subordinate(instance)?;
             remote.staged.reach(self.mark());
@@ -120,7 +119,7 @@ impl Tx<'_> {
         &self,
         instance: InstanceId,
         actions: &mut ActionBatch,
-        chosen: &[Planned],
+        chosen: Chosen<'_>,
         has_asked: bool,
     ) -> Result<(), Abort> {
         let state = self.state();
@@ -142,7 +141,8 @@ impl Tx<'_> {
             if has_asked {
                 stage(remote, actions).map_err(senseless)??;
             }
-            chosen.iter().try_for_each(|planned| run_staged(remote, actions, planned.at, &mut dependents))
+            let mut places = 0..chosen.count(actions);
+            places.try_for_each(|place| run_staged(remote, actions, chosen.at(place), &mut dependents))
         });
         panic_guard.leave();
         ran
@@ -150,13 +150,13 @@ impl Tx<'_> {
 }
 
 /// Encodes the requests of actions for what the transaction has not got yet. Returns true if all of them are to read keys.
-fn requests_of(remote: &mut Remote, tx: &Tx<'_>, actions: &ActionBatch, chosen: &[Planned]) -> bool {
+fn requests_of(remote: &mut Remote, tx: &Tx<'_>, actions: &ActionBatch, chosen: Chosen<'_>) -> bool {
     let Remote { requests: out, asked, staged, walk, covered, .. } = remote;
     out.clear();
     asked.clear();
     covered.clear();
     let mut only_reads = true;
-    for &Planned { at, .. } in chosen {
+    for at in (0..chosen.count(actions)).map(|place| chosen.at(place)) {
         let request = &actions.requests()[at];
         let Request { table, mode, from_end, ref target, .. } = *request;
         match target {
