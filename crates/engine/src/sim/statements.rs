@@ -60,6 +60,14 @@ impl Simulation {
         self.statement(|statements| statements.add_column(table, column))
     }
 
+    /// Drops a column. See [`Database::drop_column`](crate::Database::drop_column).
+    ///
+    /// # Errors
+    /// The errors of [`create_table`](Simulation::create_table).
+    pub fn drop_column(&self, table: &str, column: &str) -> Result<TableId, DefineError> {
+        self.statement(|statements| statements.drop_column(table, column))
+    }
+
     /// Adds a foreign key. See [`Database::add_foreign_key`](crate::Database::add_foreign_key).
     ///
     /// # Errors

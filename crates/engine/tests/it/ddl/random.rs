@@ -74,6 +74,7 @@ pub(super) enum Statement {
     CreateIndex(&'static str, IndexDef),
     DropIndex(String),
     AddColumn(&'static str, ColumnDef),
+    DropColumn(&'static str),
     AddForeignKey(&'static str, NewForeignKey),
     DropForeignKey(&'static str, &'static str),
 }
@@ -83,13 +84,14 @@ impl Statement {
         let name = TABLES[random.below(3) as usize];
         let indexed = format!("by_age_of_{name}");
         let parent = TABLES[random.below(3) as usize];
-        match random.below(12) {
+        match random.below(13) {
             0..=2 => Statement::CreateTable(people(name, &[KEYS / 2])),
             3 => Statement::DropTable(name),
             4 | 5 => Statement::CreateIndex(name, index(&indexed, &[1], random.chance(10))),
             6 => Statement::DropIndex(indexed),
             7 => Statement::AddColumn(name, height()),
-            8 | 9 => Statement::AddForeignKey(name, reference(parent, random.chance(2))),
+            8 => Statement::DropColumn(name),
+            9 | 10 => Statement::AddForeignKey(name, reference(parent, random.chance(2))),
             _ => Statement::DropForeignKey(name, parent),
         }
     }
@@ -108,6 +110,7 @@ fn statement(db: &Database, random: &mut Random) -> Result<(), DefineError> {
         Statement::CreateIndex(name, index) => db.create_index(name, index).map(drop),
         Statement::DropIndex(name) => db.drop_index(&name),
         Statement::AddColumn(name, column) => db.add_column(name, column).map(drop),
+        Statement::DropColumn(name) => db.drop_column(name, "height").map(drop),
         Statement::AddForeignKey(name, key) => db.add_foreign_key(name, &key),
         Statement::DropForeignKey(name, parent) => db.drop_foreign_key(name, parent, None),
     };
