@@ -55,7 +55,7 @@ pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;
 pub use atrapos_runtime::{LocalFuture, ThreadHost, Ticks, WorkerId};
 pub use atrapos_storage::{
-    Column, ColumnRef, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row,
+    Column, ColumnRef, ColumnType, Date, Decimal, DisplayKey, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row,
     RowEdit, RowView, Timestamp, Uuid, row,
 };
 pub use atrapos_transaction::central::{ActiveTransaction, CentralState, Scope};

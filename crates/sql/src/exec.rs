@@ -33,7 +33,7 @@ use crate::value::Value;
 
 pub(crate) use output::{Answer, encode_rows};
 pub(crate) use scan::key_of;
-pub(crate) use writes::{explain as explain_write, named};
+pub(crate) use writes::insert_rows;
 
 /// A future on a worker, in a box: nodes contain nodes.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fail>> + 'a>>;

@@ -55,11 +55,8 @@ impl Change<'_> {
                     self.rename_table(&table, new)?;
                 }
                 ast::AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
-                    let missing = |name: &&ast::Ident| table.column(&crate::bind::ident(name)).is_none();
-                    match column_names.iter().find(missing) {
-                        Some(_) if *if_exists && column_names.len() == 1 => {}
-                        Some(name) => return Err(table.no_column(&crate::bind::ident(name))),
-                        None => return Err(SqlError::unsupported("ALTER TABLE DROP COLUMN")),
+                    for column in column_names {
+                        self.drop_column(&name, &crate::bind::ident(column), *if_exists)?;
                     }
                 }
                 other => {
@@ -107,6 +104,10 @@ impl Change<'_> {
                 self.add_constraint_to(&mut draft, schema, constraint)?;
                 self.check_expressions(&draft)?;
                 self.add_check_to(table, &TableMeta { checks: draft.checks, ..table.meta.clone() })
+            }
+            ast::TableConstraint::ForeignKey(_) => {
+                self.add_constraint_to(&mut draft, schema, constraint)?;
+                self.add_foreign_key(table, draft)
             }
             other => {
                 let words: String =

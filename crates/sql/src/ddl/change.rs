@@ -114,7 +114,7 @@ impl Change<'_> {
         } else if meta.indexes.iter().any(|index| index.name == name) {
             return Err(SqlError::unsupported("ALTER TABLE DROP CONSTRAINT of a primary key"));
         } else if meta.foreign_keys.iter().any(|foreign| foreign.name == name) {
-            return Err(SqlError::unsupported("ALTER TABLE DROP CONSTRAINT of a foreign key"));
+            return self.drop_foreign_key(table, name);
         } else if if_exists {
             return Ok(());
         } else {
