@@ -38,7 +38,8 @@ pub use atrapos_channel as channel;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_partition::abort::{Abort, AbortReason, Advice};
 pub use atrapos_partition::action::{
-    Action, CollectKeys, Delete, Edit, Fold, Get, Insert, Lookup, Operation, Read, RowOperation, Update, View,
+    Action, CollectKeys, Delete, DespiteLocks, Edit, Fold, Get, Insert, Lookup, Operation, Read, RowOperation,
+    UnlessLocked, Update, View,
 };
 pub use atrapos_partition::dynamic::{
     DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, ReviseRow, Revision, TableHandle,

@@ -9,7 +9,7 @@ use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, Row, Subquery};
 use crate::interval::Interval;
-use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, compare_keys};
+use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, WhenLocked, compare_keys};
 use crate::value::Value;
 
 /// The right side of a join that is evaluated for each row of the left one.
@@ -58,6 +58,13 @@ impl Exec<'_, '_> {
                 Node::Window { input, calls } => self.windows(input, calls).await,
                 Node::ProjectSet { input, functions } => self.project_set(input, functions).await,
                 Node::Sort(input, keys) => {
+                    if let Node::Project(below, exprs) = &**input
+                        && let Node::Scan(scan) = &**below
+                        && scan.when_locked == WhenLocked::Skip
+                        && scan.filter.iter().chain(exprs).all(|expr| expr.subqueries().is_empty())
+                    {
+                        return self.sorted_free(scan, exprs, keys, limit).await;
+                    }
                     let rows = self.rows(input, None).await?;
                     self.sort(rows, keys)
                 }

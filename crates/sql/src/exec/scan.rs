@@ -10,7 +10,7 @@ use super::{Exec, Fail, MAX_ROWS, too_many_rows};
 use crate::aggregate::{AggregateCall, State};
 use crate::error::SqlError;
 use crate::expr::{CompareOp, Env, Expr, Row};
-use crate::plan::{Access, Scan};
+use crate::plan::{Access, Scan, WhenLocked};
 use crate::schema::{IndexMeta, TableEntry, from_stored, to_key_part};
 use crate::value::Value;
 
@@ -37,7 +37,7 @@ struct Walk<T> {
 }
 
 /// The way to rows, with its expressions evaluated.
-enum Way {
+pub(super) enum Way {
     /// No row can be there.
     Nothing,
     Keys(Vec<Vec<Stored>>),
@@ -65,7 +65,10 @@ impl Exec<'_, '_> {
             .await?;
         let filter = scan.filter.as_ref().filter(|_| !is_apart);
         let limit = if is_apart { None } else { limit };
+        let waits = scan.when_locked == WhenLocked::Wait;
         let mut found = match way(scan, &self.env)? {
+            _ if scan.when_locked == WhenLocked::Fail => self.find_at_once(scan, filter).await?,
+            _ if !waits => self.find_free(scan, filter, limit).await?,
             Way::Nothing => Vec::new(),
             Way::Keys(keys) => self.find_keys(scan, keys, filter).await?,
             Way::Range(range) => self.find_range(scan, range, filter, limit, with_keys).await?,
@@ -96,7 +99,7 @@ impl Exec<'_, '_> {
             }
             found = kept;
         }
-        if scan.for_update && !with_keys {
+        if scan.for_update && waits && !with_keys {
             // Rows that were found by a range are locked one by one, as if they were changed.
             for row in &found {
                 let keep = |_: &DynRow| Ok((Revision::Keep, ()));
@@ -217,7 +220,8 @@ impl Exec<'_, '_> {
         calls: &[AggregateCall],
     ) -> Result<Option<Row>, Fail> {
         let own = calls.iter().flat_map(AggregateCall::exprs).chain(&scan.filter);
-        if scan.for_update || own.into_iter().any(|expr| !expr.subqueries().is_empty()) {
+        let waits = scan.when_locked == WhenLocked::Wait;
+        if scan.for_update || !waits || own.into_iter().any(|expr| !expr.subqueries().is_empty()) {
             return Ok(None);
         }
         let Way::Range(range) = way(scan, &self.env)? else { return Ok(None) };
@@ -237,7 +241,7 @@ impl Exec<'_, '_> {
 }
 
 /// Evaluates the expressions of an access.
-fn way(scan: &Scan, env: &Env) -> Result<Way, Fail> {
+pub(super) fn way(scan: &Scan, env: &Env) -> Result<Way, Fail> {
     let table = &scan.table;
     match &scan.access {
         Access::Full => Ok(Way::Range(table.handle.prefix(&[])?)),

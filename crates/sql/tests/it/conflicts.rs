@@ -157,3 +157,62 @@ fn rows_that_come_while_a_key_is_added_are_not_lost() {
     writers.into_iter().for_each(|writer| writer.join().expect("it ends"));
     assert_eq!(client.rows("SELECT count(*), count(DISTINCT a) FROM h"), "400|400");
 }
+
+#[test]
+fn locked_rows_are_refused_or_left_out() {
+    let database = database(2);
+    let (mut one, mut other) = (Client::numbered(&database, 1), Client::numbered(&database, 2));
+    one.run("CREATE TABLE jobs(id int PRIMARY KEY, kind text, rank int, done boolean DEFAULT false)");
+    one.run("CREATE INDEX jobs_kind ON jobs(kind)");
+    one.run("INSERT INTO jobs SELECT n, CASE WHEN n % 2 = 0 THEN 'even' ELSE 'odd' END, 100 - n FROM generate_series(1, 20) n");
+    one.run("BEGIN; UPDATE jobs SET done = true WHERE id = 20");
+    // Keys, ranges, an index; the best row in an order, of which only as many are locked as are wanted.
+    for (query, state_or_rows) in [
+        ("SELECT id FROM jobs WHERE id = 20 FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id = 20 FOR SHARE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id > 15 FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE kind = 'even' FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id IN (19, 20) FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id < 3 FOR UPDATE NOWAIT", "[id]\n1\n2\nSELECT 2"),
+        ("SELECT id FROM jobs WHERE kind = 'odd' AND id > 15 FOR SHARE NOWAIT", "[id]\n17\n19\nSELECT 2"),
+        ("SELECT id FROM jobs WHERE id = 20 FOR UPDATE SKIP LOCKED", "[id]\nSELECT 0"),
+        ("SELECT id FROM jobs WHERE id IN (19, 20) FOR UPDATE SKIP LOCKED", "[id]\n19\nSELECT 1"),
+        ("SELECT id FROM jobs WHERE id > 17 FOR SHARE SKIP LOCKED", "[id]\n18\n19\nSELECT 2"),
+        ("SELECT id FROM jobs WHERE kind = 'even' AND id > 15 FOR UPDATE SKIP LOCKED", "[id]\n16\n18\nSELECT 2"),
+        ("SELECT id, rank FROM jobs ORDER BY rank LIMIT 2 FOR UPDATE SKIP LOCKED", "[id|rank]\n19|81\n18|82\nSELECT 2"),
+    ] {
+        let answer = other.answer(query);
+        assert!(answer.starts_with(state_or_rows), "{query}: {answer}");
+    }
+    one.run("ROLLBACK");
+    other.fails("SELECT count(*) FROM jobs FOR UPDATE SKIP LOCKED", "0A000");
+
+    // A queue: clients take jobs side by side, each job once.
+    let taken: Vec<String> = thread::scope(|scope| {
+        let clients: Vec<_> = (3..7)
+            .map(|number| {
+                let database = &database;
+                scope.spawn(move || {
+                    let mut client = Client::numbered(database, number);
+                    let mut taken = Vec::new();
+                    loop {
+                        client.run("BEGIN");
+                        let id = client.rows(
+                            "SELECT id FROM jobs WHERE NOT done ORDER BY rank LIMIT 1 FOR UPDATE SKIP LOCKED",
+                        );
+                        if id.is_empty() {
+                            client.run("COMMIT");
+                            return taken;
+                        }
+                        assert_eq!(client.answer(&format!("UPDATE jobs SET done = true WHERE id = {id}")), "UPDATE 1");
+                        client.run("COMMIT");
+                        taken.push(id);
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().expect("it ends")).collect()
+    });
+    assert_eq!(other.rows("SELECT count(*) FROM jobs WHERE done"), "20");
+    assert_eq!(taken.len(), 20, "{taken:?}");
+}
