@@ -8,6 +8,7 @@
 
 mod locked;
 mod output;
+mod profile;
 mod query;
 mod scan;
 mod window;
@@ -25,7 +26,7 @@ use crate::cancel::Cancel;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row, Subquery};
 use crate::format::Format;
-use crate::functions::{NEEDS_BLOCK, NEEDS_SET};
+use crate::functions::{NEEDS_BLOCK, NEEDS_LOCK, NEEDS_SET, nothing};
 use crate::plan::{Plan, Work};
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
@@ -34,6 +35,7 @@ use crate::value::Value;
 
 pub(crate) use output::{Answer, encode_rows};
 pub(crate) use scan::key_of;
+pub(crate) use profile::Profile;
 pub(crate) use writes::insert_rows;
 
 /// A future on a worker, in a box: nodes contain nodes.
@@ -69,6 +71,7 @@ pub(crate) struct Request {
     pub(crate) cancel: Arc<Cancel>,
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) max_bytes: usize,
+    pub(crate) profile: Option<Arc<Profile>>,
 }
 
 impl Request {
@@ -81,7 +84,9 @@ impl Request {
             cancel: Arc::clone(&self.cancel),
             sequences: Arc::clone(&self.sequences),
             ticks: 0,
+            profile: self.profile.clone(),
         };
+        exec.env.session.begin_attempt();
         exec.env.subqueries = vec![None; self.plan.subqueries];
         self.cancel.until(exec.work(self)).await
     }
@@ -108,6 +113,8 @@ struct Exec<'t, 'w> {
     sequences: Arc<Sequences>,
     /// Counts rows between looks at whether the statement was cancelled.
     ticks: u32,
+    /// The place for measures of the parts of the plan, if they are asked for.
+    profile: Option<Arc<Profile>>,
 }
 
 /// The most rows that a node may have at a time.
@@ -235,6 +242,13 @@ impl<'w> Exec<'_, 'w> {
                 self.wait(sequences.set(&sequence, number, is_called == "1")).await?;
                 // The value of an expression that sets a sequence is the number, whatever is around the call.
                 return Ok(Value::Int(number));
+            } else if error.code == NEEDS_LOCK
+                && let Some(wanted) = self.env.session.taken.wanted()
+            {
+                let session = Arc::clone(&self.env.session);
+                self.wait(session.connections.advisory.lock(session.process_id, wanted)).await;
+                session.taken.has_locked(wanted);
+                return Ok(nothing());
             } else {
                 return Err(error.into());
             }

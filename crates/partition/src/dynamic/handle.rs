@@ -162,6 +162,14 @@ impl TableHandle {
         self.insertion_of(self.layout.new_row_of_values(values)?, false)
     }
 
+    /// Encodes the row of the values of all columns, in their order: its key, unless that is hidden, and its bytes.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values make no row of the table.
+    pub fn encode_row(&self, values: Vec<Value>) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
+        self.layout.new_row_of_values(values)
+    }
+
     fn insertion(&self, columns: &[(&str, Value)], strict: bool) -> Result<Action<InsertRow>, Abort> {
         self.insertion_of(self.layout.new_row(columns)?, strict)
     }

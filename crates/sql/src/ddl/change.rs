@@ -64,6 +64,8 @@ impl Change<'_> {
             settings: Arc::new(Settings::new("")),
             taken: Arc::default(),
             connections: Arc::clone(self.db.connections()),
+            engine: Arc::clone(self.db.database()),
+            counts: Arc::clone(self.db.counts()),
         };
         Env {
             params: Arc::from([]),

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Boxed, Exec, Fail, MAX_ROWS, too_many_rows};
 use crate::aggregate::{AggregateCall, State};
@@ -22,6 +23,16 @@ enum Inner<'a> {
 impl Exec<'_, '_> {
     /// The rows of a node; `limit` says how many of them are enough.
     pub(super) fn rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
+        let Some(profile) = self.profile.clone() else { return self.node_rows(node, limit) };
+        Box::pin(async move {
+            let began = Instant::now();
+            let rows = self.node_rows(node, limit).await?;
+            profile.note(node, rows.len(), began);
+            Ok(rows)
+        })
+    }
+
+    fn node_rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
         Box::pin(async move {
             match node {
                 Node::Values(rows) => {

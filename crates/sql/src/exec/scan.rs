@@ -2,6 +2,7 @@
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::time::Instant;
 
 use atrapos::catalog::Value as Stored;
 use atrapos::{Abort, DynRow, KeyRange, Revision};
@@ -53,6 +54,20 @@ impl Exec<'_, '_> {
 
     /// The rows of a scan, with their keys if they are wanted.
     pub(super) async fn find(
+        &mut self,
+        scan: &Scan,
+        limit: Option<usize>,
+        with_keys: bool,
+    ) -> Result<Vec<Found>, Fail> {
+        let began = self.profile.as_ref().map(|_| Instant::now());
+        let found = self.find_unmeasured(scan, limit, with_keys).await?;
+        if let (Some(profile), Some(began)) = (&self.profile, began) {
+            profile.note(scan, found.len(), began);
+        }
+        Ok(found)
+    }
+
+    async fn find_unmeasured(
         &mut self,
         scan: &Scan,
         limit: Option<usize>,

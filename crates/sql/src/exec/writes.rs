@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use atrapos::catalog::Value as Stored;
 use atrapos::{Abort, AbortReason, Action, DeleteRow, DisplayKey, DynRow, Revision, Tx};
@@ -175,6 +176,7 @@ impl Exec<'_, '_> {
 
     /// Updates one row by its key: one action on its owner.
     async fn update_by_key(&mut self, update: &Update, key: Vec<Stored>) -> Returned {
+        let began = self.profile.as_ref().map(|_| Instant::now());
         let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
         let decide = move |stored: &DynRow| decide_update(&plan, &env, stored);
         let done = self.tx()?.revise_row(&update.scan.table.handle, &key, decide).await;
@@ -184,6 +186,9 @@ impl Exec<'_, '_> {
         if let Some(row) = row.transpose()?.flatten() {
             count = 1;
             self.return_row(update.returning.as_ref(), &row, &mut returned)?;
+        }
+        if let (Some(profile), Some(began)) = (&self.profile, began) {
+            profile.note(&update.scan, count, began);
         }
         Ok((count, update.returning.as_ref().map(|_| returned)))
     }

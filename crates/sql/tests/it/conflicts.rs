@@ -216,3 +216,41 @@ fn locked_rows_are_refused_or_left_out() {
     assert_eq!(other.rows("SELECT count(*) FROM jobs WHERE done"), "20");
     assert_eq!(taken.len(), 20, "{taken:?}");
 }
+
+#[test]
+fn advisory_locks_are_waited_for_and_go_with_their_owners() {
+    let database = filled();
+    let (mut one, mut other) = (Client::numbered(&database, 1), Client::numbered(&database, 2));
+    one.run("SELECT pg_advisory_lock(7)");
+    assert_eq!(other.rows("SELECT pg_try_advisory_lock(7), pg_try_advisory_lock(8)"), "f|t");
+    // In an open transaction, and in a statement alone: both wait, and have the lock once.
+    other.run("BEGIN; UPDATE t SET v = 5 WHERE a = 1");
+    let waiting = thread::spawn(move || {
+        other.run("SELECT pg_advisory_xact_lock(7)");
+        other.run("COMMIT; SELECT pg_advisory_lock(9), pg_advisory_lock(7)");
+        assert_eq!(other.rows("SELECT pg_advisory_unlock(7), pg_advisory_unlock(7), pg_advisory_unlock(9)"), "t|f|t");
+        other
+    });
+    while one.rows("SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND state = 'active' AND query LIKE '%xact_lock(7)'")
+        != "1"
+    {
+        thread::yield_now();
+    }
+    one.run("SELECT pg_advisory_unlock_all()");
+    let other = waiting.join().expect("it ends");
+    assert_eq!(one.rows("SELECT pid, objid FROM pg_locks"), "2|8");
+    drop(other);
+    assert_eq!(one.rows("SELECT count(*) FROM pg_locks"), "0");
+    assert_eq!(one.rows("SELECT pid, state FROM pg_stat_activity"), "1|active");
+    // A lock that is waited for in vain.
+    let mut third = Client::numbered(&database, 3);
+    third.run("SELECT pg_advisory_lock(1)");
+    one.run("SET statement_timeout = '50ms'");
+    let cancel = one.connection.cancel_handle();
+    let asking = thread::spawn(move || {
+        thread::sleep(std::time::Duration::from_millis(100));
+        cancel.cancel();
+    });
+    one.fails("SELECT pg_advisory_lock(1)", "57014");
+    asking.join().expect("it ends");
+}

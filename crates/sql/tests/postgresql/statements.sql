@@ -487,3 +487,40 @@ UPDATE wide SET e = d || e WHERE d > 150 RETURNING *
 SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'wide'::regclass ORDER BY indexrelid::regclass::text
 ALTER TABLE wide ADD COLUMN b int DEFAULT 7
 SELECT b, id FROM wide ORDER BY id
+-- JSON of values, settings by function, advisory locks, rows that are locked.
+SELECT json_agg(n), jsonb_agg(n ORDER BY n DESC), json_agg(n) FILTER (WHERE n > 5) FROM generate_series(1, 3) n
+SELECT json_object_agg(name, id), jsonb_object_agg(id, name) FROM dept WHERE id < 3
+SELECT json_agg(json_build_object('a', n, 'b', json_build_array(n, 'x'))) FROM generate_series(1, 2) n
+SELECT json_agg(x) FROM (VALUES ('a'), (NULL)) v(x)
+SELECT json_build_object('a', '[1]'::json, 'b', '{"c":1}'::jsonb, 'd', NULL), to_json('[1]'::json), to_jsonb('[1 , 2]'::json)
+SELECT set_config('application_name', 'one', false)
+SHOW application_name
+BEGIN
+SELECT set_config('application_name', 'two', true)
+SHOW application_name
+COMMIT
+SHOW application_name
+BEGIN
+SET LOCAL application_name = 'three'
+SHOW application_name
+COMMIT
+SHOW application_name
+SET LOCAL application_name = 'four'
+SHOW application_name
+SELECT set_config('nothing', '1', false)
+SELECT pg_advisory_lock(1), pg_advisory_lock(1, 2), pg_advisory_lock_shared(3)
+SELECT locktype, classid, objid, objsubid, mode, granted FROM pg_locks WHERE locktype = 'advisory' ORDER BY classid, objid
+SELECT pg_try_advisory_lock(1), pg_advisory_unlock(1), pg_advisory_unlock(1), pg_advisory_unlock(3), pg_advisory_unlock_shared(3)
+SELECT pg_advisory_unlock_all()
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+BEGIN
+SELECT pg_advisory_xact_lock(5), pg_try_advisory_xact_lock(6)
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+COMMIT
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+SELECT state, query LIKE 'SELECT state, %' FROM pg_stat_activity WHERE pid = pg_backend_pid()
+SELECT numbackends > 0, xact_commit > 0 FROM pg_stat_database WHERE datname = current_database()
+SELECT id FROM dept WHERE id = 1 FOR UPDATE NOWAIT
+SELECT id FROM dept WHERE id < 3 ORDER BY name DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+SELECT id FROM dept WHERE id < 3 FOR SHARE NOWAIT
+SELECT count(*) FROM dept FOR UPDATE NOWAIT
