@@ -117,6 +117,9 @@ struct Exec<'t, 'w> {
     profile: Option<Arc<Profile>>,
 }
 
+/// Rows after which a statement lets others run on its worker, and on the owners of what it reads.
+const SLICE: u32 = 8192;
+
 /// The most rows that a node may have at a time.
 const MAX_ROWS: usize = 50_000_000;
 
@@ -185,10 +188,20 @@ impl<'w> Exec<'_, 'w> {
         }
     }
 
-    /// Counts a row, and looks now and then at whether the statement was cancelled.
-    fn tick(&mut self) -> Result<(), SqlError> {
+    /// Counts a row, and looks now and then at whether the statement was cancelled. Returns true if others are to run now.
+    fn tick(&mut self) -> Result<bool, SqlError> {
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(1024) { self.cancel.check_time() } else { Ok(()) }
+        if self.ticks.is_multiple_of(1024) {
+            self.cancel.check_time()?;
+        }
+        Ok(self.ticks.is_multiple_of(SLICE))
+    }
+
+    /// Lets others run on the worker.
+    async fn pause(&mut self) {
+        if let Some(tx) = &mut self.tx {
+            tx.yield_now().await;
+        }
     }
 
     /// Waits for something outside of the transaction.

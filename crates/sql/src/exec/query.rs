@@ -56,7 +56,7 @@ impl Exec<'_, '_> {
                 }
                 Node::Join { left, right, kind, left_width, right_width, keys, on } => {
                     let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
-                    self.join(left, &right, *kind, (*left_width, *right_width), keys, on.as_ref())
+                    self.join(left, &right, *kind, (*left_width, *right_width), keys, on.as_ref()).await
                 }
                 Node::Lookup { left, right, kind, on } => {
                     let width = right.table.columns.len();
@@ -77,11 +77,11 @@ impl Exec<'_, '_> {
                         return self.sorted_free(scan, exprs, keys, limit).await;
                     }
                     let rows = self.rows(input, None).await?;
-                    self.sort(rows, keys)
+                    self.sort(rows, keys).await
                 }
                 Node::Distinct(input, on) => {
                     let rows = self.rows(input, None).await?;
-                    self.distinct(rows, on)
+                    self.distinct(rows, on).await
                 }
                 Node::Limit { input, limit, offset } => {
                     self.limit(input, limit.as_ref(), offset.as_ref()).await
@@ -108,10 +108,12 @@ impl Exec<'_, '_> {
         })
     }
 
-    fn distinct(&mut self, rows: Vec<Row>, on: &[Expr]) -> Result<Vec<Row>, Fail> {
+    async fn distinct(&mut self, rows: Vec<Row>, on: &[Expr]) -> Result<Vec<Row>, Fail> {
         let (mut seen, mut kept) = (HashSet::new(), Vec::new());
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             let is_new = if on.is_empty() {
                 seen.insert(row.clone())
             } else {
@@ -163,7 +165,9 @@ impl Exec<'_, '_> {
         let subqueries = condition.subqueries();
         let mut kept = Vec::new();
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row).await?;
             if condition.holds(&self.env, &row)? {
                 kept.push(row);
@@ -176,7 +180,9 @@ impl Exec<'_, '_> {
         let subqueries: Vec<Arc<Subquery>> = exprs.iter().flat_map(Expr::subqueries).collect();
         let mut projected = Vec::with_capacity(rows.len());
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row).await?;
             projected.push(self.eval_all(exprs, &row).await?);
         }
@@ -262,7 +268,7 @@ impl Exec<'_, '_> {
         Ok(rows)
     }
 
-    fn join(
+    async fn join(
         &mut self,
         left: Vec<Row>,
         right: &[Row],
@@ -274,7 +280,9 @@ impl Exec<'_, '_> {
         let mut is_joined = vec![false; if kind.keeps_right() { right.len() } else { 0 }];
         let mut table: HashMap<Vec<Value>, Vec<usize>> = HashMap::new();
         for (at, row) in right.iter().enumerate().filter(|_| !keys.is_empty()) {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             let key: Result<Vec<Value>, SqlError> =
                 keys.iter().map(|(_, key)| key.eval(&self.env, row)).collect();
             table.entry(key?).or_default().push(at);
@@ -294,7 +302,9 @@ impl Exec<'_, '_> {
             };
             let before = joined.len();
             for at in candidates {
-                self.tick()?;
+                if self.tick()? {
+                    self.pause().await;
+                }
                 let mut both = row.clone();
                 both.extend(right[*at].iter().cloned());
                 if on.map_or(Ok(true), |on| on.holds(&self.env, &both))? {
@@ -332,7 +342,9 @@ impl Exec<'_, '_> {
     ) -> Result<Vec<Row>, Fail> {
         let mut joined = Vec::new();
         for row in self.rows(left, None).await? {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.env.outer.push(Arc::new(row.clone()));
             let found = match right {
                 Inner::Scan(scan) => self.scan(scan, None).await,
@@ -391,7 +403,9 @@ impl Exec<'_, '_> {
             states.push((Vec::new(), calls.iter().map(|_| State::new()).collect()));
         }
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row).await?;
             for call in calls {
                 self.resolve_in(&call.arguments, &row).await?;
@@ -415,10 +429,12 @@ impl Exec<'_, '_> {
         states.into_iter().map(finish).collect::<Result<_, SqlError>>().map_err(Fail::Sql)
     }
 
-    fn sort(&mut self, rows: Vec<Row>, keys: &[SortKey]) -> Result<Vec<Row>, Fail> {
+    async fn sort(&mut self, rows: Vec<Row>, keys: &[SortKey]) -> Result<Vec<Row>, Fail> {
         let mut keyed = Vec::with_capacity(rows.len());
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             let key: Result<Row, SqlError> = keys.iter().map(|key| key.expr.eval(&self.env, &row)).collect();
             keyed.push((key?, row));
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use atrapos::catalog::Value as Stored;
-use atrapos::{Abort, DynRow, KeyRange, Revision};
+use atrapos::{Abort, DynRow, KeyBuf, KeyRange, Revision};
 
-use super::{Exec, Fail, MAX_ROWS, too_many_rows};
+use super::{Exec, Fail, MAX_ROWS, SLICE, too_many_rows};
+use crate::cancel::Cancel;
 use crate::aggregate::{AggregateCall, State};
 use crate::error::SqlError;
 use crate::expr::{CompareOp, Env, Expr, Row};
@@ -30,11 +31,60 @@ pub(super) fn decode(table: &TableEntry, columns: &[usize], row: &DynRow) -> Res
     Ok(values)
 }
 
-/// The state that a walk over rows carries from partition to partition.
-struct Walk<T> {
+/// A walk over rows, which goes from owner to owner.
+struct Walk<T, F> {
     state: T,
+    take: F,
+    table: Arc<TableEntry>,
+    columns: Vec<usize>,
+    filter: Option<Expr>,
+    env: Env,
+    cancel: Arc<Cancel>,
     failed: Option<SqlError>,
     rows: usize,
+    /// The key behind which the next slice begins; none if the walk is not at the end of a slice.
+    last: Option<KeyBuf>,
+}
+
+impl<T, F> Walk<T, F>
+where
+    F: FnMut(&mut T, &TableEntry, &DynRow, Row) -> Result<bool, Fail>,
+{
+    /// Takes a row. Breaks off at the end of a slice, when no more rows are wanted, and after an error.
+    fn step(&mut self, row: &DynRow) -> ControlFlow<()> {
+        match self.visit(row) {
+            Ok(true) if self.rows.is_multiple_of(SLICE as usize) => {
+                self.last = Some(row.encoded_key().clone());
+                ControlFlow::Break(())
+            }
+            Ok(true) => ControlFlow::Continue(()),
+            Ok(false) => ControlFlow::Break(()),
+            Err(fail) => {
+                self.failed = Some(match fail {
+                    Fail::Sql(error) => error,
+                    Fail::Abort(abort) => SqlError::of_abort(&abort),
+                });
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn visit(&mut self, row: &DynRow) -> Result<bool, Fail> {
+        self.rows += 1;
+        if self.rows.is_multiple_of(1024) {
+            self.cancel.check()?;
+        }
+        if self.rows > MAX_ROWS {
+            return Err(too_many_rows().into());
+        }
+        let values = decode(&self.table, &self.columns, row)?;
+        if let Some(filter) = &self.filter
+            && !filter.holds(&self.env, &values)?
+        {
+            return Ok(true);
+        }
+        (self.take)(&mut self.state, &self.table, row, values)
+    }
 }
 
 /// The way to rows, with its expressions evaluated.
@@ -106,7 +156,9 @@ impl Exec<'_, '_> {
         if is_apart && let Some(condition) = &scan.filter {
             let mut kept = Vec::new();
             for row in found {
-                self.tick()?;
+                if self.tick()? {
+                    self.pause().await;
+                }
                 self.resolve(&subqueries, &row.row).await?;
                 if condition.holds(&self.env, &row.row)? {
                     kept.push(row);
@@ -176,55 +228,50 @@ impl Exec<'_, '_> {
         self.walk(scan, range, filter, Vec::new(), step).await
     }
 
-    /// Walks the rows of a range that meet a condition, on their owners; stops when `take` returns false.
+    /// Walks the rows of a range that meet a condition, on their owners, in slices between which others run; stops when `take` returns
+    /// false.
     async fn walk<T: Send + 'static>(
         &mut self,
         scan: &Scan,
         range: KeyRange,
         filter: Option<&Expr>,
         state: T,
-        mut take: impl FnMut(&mut T, &TableEntry, &DynRow, Row) -> Result<bool, Fail> + Send + 'static,
+        take: impl FnMut(&mut T, &TableEntry, &DynRow, Row) -> Result<bool, Fail> + Send + 'static,
     ) -> Result<T, Fail> {
-        let (table, columns, filter) = (Arc::clone(&scan.table), scan.columns.clone(), filter.cloned());
-        let (env, cancel) = (self.env.clone(), Arc::clone(&self.cancel));
-        let handle = table.handle.clone();
-        let mut visit = move |walk: &mut Walk<T>, row: &DynRow| -> Result<bool, Fail> {
-            walk.rows += 1;
-            if walk.rows.is_multiple_of(1024) {
-                cancel.check()?;
+        let mut walk = Box::new(Walk {
+            state,
+            take,
+            table: Arc::clone(&scan.table),
+            columns: scan.columns.clone(),
+            filter: filter.cloned(),
+            env: self.env.clone(),
+            cancel: Arc::clone(&self.cancel),
+            failed: None,
+            rows: 0,
+            last: None,
+        });
+        let (handle, mut range) = (&scan.table.handle, range);
+        loop {
+            let step = |walk: &mut Box<Walk<T, _>>, row: DynRow| walk.step(&row);
+            let tx = self.tx()?;
+            walk = if scan.backward {
+                tx.fold_rows_backward(handle, range.clone(), walk, step).await?
+            } else {
+                tx.fold_rows(handle, range.clone(), walk, step).await?
+            };
+            if let Some(error) = walk.failed.take() {
+                return Err(error.into());
             }
-            if walk.rows > MAX_ROWS {
-                return Err(too_many_rows().into());
-            }
-            let values = decode(&table, &columns, row)?;
-            if let Some(filter) = &filter
-                && !filter.holds(&env, &values)?
-            {
-                return Ok(true);
-            }
-            take(&mut walk.state, &table, row, values)
-        };
-        let step = move |walk: &mut Walk<T>, row: DynRow| match visit(walk, &row) {
-            Ok(true) => ControlFlow::Continue(()),
-            Ok(false) => ControlFlow::Break(()),
-            Err(fail) => {
-                walk.failed = Some(match fail {
-                    Fail::Sql(error) => error,
-                    Fail::Abort(abort) => SqlError::of_abort(&abort),
-                });
-                ControlFlow::Break(())
-            }
-        };
-        let walk = Walk { state, failed: None, rows: 0 };
-        let tx = self.tx()?;
-        let walk = if scan.backward {
-            tx.fold_rows_backward(&handle, range, walk, step).await?
-        } else {
-            tx.fold_rows(&handle, range, walk, step).await?
-        };
-        match walk.failed {
-            Some(error) => Err(error.into()),
-            None => Ok(walk.state),
+            let Some(last) = walk.last.take() else { return Ok(walk.state) };
+            range = if scan.backward {
+                KeyRange { upper: Some(last), ..range }
+            } else {
+                // No key lies between this one and its continuation by the smallest byte.
+                let mut lower = last;
+                lower.extend_from_slice(&[0]);
+                KeyRange { lower, ..range }
+            };
+            self.pause().await;
         }
     }
 

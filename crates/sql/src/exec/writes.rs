@@ -25,7 +25,9 @@ impl Exec<'_, '_> {
         let most = if insert.table.refers_to_itself() { usize::MAX } else { BATCH };
         let mut batch = Vec::new();
         for source in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             let mut row = self.eval_all(&insert.values, &source).await?;
             check_row(&insert.table, &insert.checks, &self.env, &row)?;
             if insert.on_conflict.is_some() {
@@ -128,7 +130,9 @@ impl Exec<'_, '_> {
         let moves = update.assignments.iter().any(|(column, _)| is_key(*column));
         let mut moved = Vec::new();
         for row in found {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row.row).await?;
             let exprs: Vec<Expr> = update.assignments.iter().map(|(_, expr)| expr.clone()).collect();
             let values = self.eval_all(&exprs, &row.row).await?;

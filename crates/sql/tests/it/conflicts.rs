@@ -254,3 +254,36 @@ fn advisory_locks_are_waited_for_and_go_with_their_owners() {
     one.fails("SELECT pg_advisory_lock(1)", "57014");
     asking.join().expect("it ends");
 }
+
+#[test]
+fn a_long_query_lets_others_run_between_its_slices() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE wide(id int PRIMARY KEY, v int, w text)");
+    client.run("INSERT INTO wide SELECT n, n % 7, 'text' FROM generate_series(1, 60000) n");
+    for query in [
+        // On the owner of the rows, where a statement runs, and both ways.
+        "SELECT sum(v) FROM wide WHERE w LIKE '%x%'",
+        "SELECT a.v, count(*) FROM wide a JOIN wide b ON a.id = b.id GROUP BY a.v",
+    ] {
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let others = thread::scope(|scope| {
+            scope.spawn(|| {
+                Client::numbered(&database, 2).run(query);
+                ended.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            let is_running = "SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND state = 'active'";
+            while client.rows(is_running) != "1" && !ended.load(std::sync::atomic::Ordering::SeqCst) {}
+            let mut others = 0;
+            while !ended.load(std::sync::atomic::Ordering::SeqCst) {
+                client.run("SELECT v FROM wide WHERE id = 1");
+                others += 1;
+            }
+            others
+        });
+        assert!(others >= 4, "{others} statements ran beside {query}");
+    }
+    // A slice ends in the middle of the rows; none is lost or there twice.
+    assert_eq!(client.rows("SELECT count(*), sum(id), count(DISTINCT id) FROM wide"), "60000|1800030000|60000");
+    assert_eq!(client.rows("SELECT id FROM wide WHERE v = 6 ORDER BY id DESC LIMIT 2"), "59996\n59989");
+}
