@@ -147,7 +147,10 @@ impl Advisory {
         let locks = self.locks();
         let held = |(key, holds): (&Key, &Vec<Hold>)| {
             let key = *key;
-            holds.iter().map(move |hold| Held { key, owner: hold.owner, is_shared: hold.is_shared }).collect::<Vec<_>>()
+            holds
+                .iter()
+                .map(move |hold| Held { key, owner: hold.owner, is_shared: hold.is_shared })
+                .collect::<Vec<_>>()
         };
         locks.iter().flat_map(held).collect()
     }

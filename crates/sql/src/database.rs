@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::cancel::Connections;
-use crate::counts::Counts;
 use crate::connection::{ConnectOptions, Connection};
+use crate::counts::Counts;
 use crate::error::{SqlError, SqlState};
 use crate::kept::Kept;
 use crate::load;

@@ -34,8 +34,8 @@ use crate::types::Modifier;
 use crate::value::Value;
 
 pub(crate) use output::{Answer, encode_rows};
-pub(crate) use scan::key_of;
 pub(crate) use profile::Profile;
+pub(crate) use scan::key_of;
 pub(crate) use writes::insert_rows;
 
 /// A future on a worker, in a box: nodes contain nodes.

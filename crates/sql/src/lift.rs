@@ -130,7 +130,8 @@ impl Lifter<'_> {
                 b'0'..=b'9' | b'\'' => {
                     let literal = self.literal(byte)?;
                     let is_sign = last == Token::Arithmetic && before != Token::Start;
-                    let is_wanted = last == Token::Comparison || is_sign || (in_values && last == Token::ListBegin);
+                    let is_wanted =
+                        last == Token::Comparison || is_sign || (in_values && last == Token::ListBegin);
                     if is_wanted && !self.is_cast() {
                         self.lift(start, literal)?;
                     }
@@ -249,7 +250,8 @@ mod tests {
         assert_eq!(text, "INSERT INTO t(a, b) VALUES ($1, -$2, $3), ($4, now(), $5)");
         assert_eq!(literals[3], Literal::Number(SqlType::Int8, Value::Int(3_000_000_000)));
         // The types are a part of the key.
-        let keys = ["1", "3000000000", "'1'"].map(|value| lift(&format!("SELECT a FROM t WHERE a = {value}")));
+        let keys =
+            ["1", "3000000000", "'1'"].map(|value| lift(&format!("SELECT a FROM t WHERE a = {value}")));
         let keys = keys.map(|lifted| lifted.unwrap().key);
         assert!(keys[0] != keys[1] && keys[1] != keys[2]);
     }

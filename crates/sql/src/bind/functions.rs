@@ -149,7 +149,8 @@ impl Binder<'_> {
         let json = aggregate.json_argument();
         // The key of an object may be of any type.
         let needed = if json == Some(1) { Castability::Assignment } else { Castability::Implicit };
-        let first = if json == Some(0) { self.json_of(first)? } else { self.coerce(first, wanted, needed)?.expr };
+        let first =
+            if json == Some(0) { self.json_of(first)? } else { self.coerce(first, wanted, needed)?.expr };
         let mut bound = vec![first];
         for rest in arguments {
             bound.push(if json == Some(1) {

@@ -378,7 +378,12 @@ impl Binder<'_> {
         let mut used: Vec<usize> = used.into_iter().filter_map(|at| at.checked_sub(own)).collect();
         used.extend(width..width + own);
         let from = joined.from.take().unwrap_or(From::Nothing);
-        let rows = self.plan_from(from, joined.filter.take(), used, &[Lock { offset: Some(width), for_update: true, when_locked: WhenLocked::Wait }])?;
+        let rows = self.plan_from(
+            from,
+            joined.filter.take(),
+            used,
+            &[Lock { offset: Some(width), for_update: true, when_locked: WhenLocked::Wait }],
+        )?;
         let turned = (width..width + own).chain(0..width).map(Expr::Column).collect();
         let rows = Node::Project(Box::new(rows), turned);
         let scan = Scan {

@@ -10,8 +10,20 @@ use crate::types::SqlType::{self, Bool, Float8, Int2, Int4, Int8, Name, Oid, Tex
 use crate::value::Value;
 
 pub(super) static CATALOGS: &[Catalog] = &[
-    Catalog { schema: "pg_catalog", name: "pg_stat_activity", oid: 12_003, columns: ACTIVITY, rows: activity },
-    Catalog { schema: "pg_catalog", name: "pg_stat_database", oid: 12_004, columns: DATABASE, rows: database },
+    Catalog {
+        schema: "pg_catalog",
+        name: "pg_stat_activity",
+        oid: 12_003,
+        columns: ACTIVITY,
+        rows: activity,
+    },
+    Catalog {
+        schema: "pg_catalog",
+        name: "pg_stat_database",
+        oid: 12_004,
+        columns: DATABASE,
+        rows: database,
+    },
     Catalog {
         schema: "pg_catalog",
         name: "pg_stat_statements",

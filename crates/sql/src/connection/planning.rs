@@ -81,8 +81,7 @@ impl Connection {
             }
         };
         let values = lifted.literals.iter().zip(planned.types.iter());
-        let values: Result<Arc<[Value]>, SqlError> =
-            values.map(|(literal, ty)| literal.value(*ty)).collect();
+        let values: Result<Arc<[Value]>, SqlError> = values.map(|(literal, ty)| literal.value(*ty)).collect();
         Some(values.map(|values| (planned, values)))
     }
 

@@ -88,7 +88,15 @@ impl Connection {
                 self.fetch(name, direction, into.is_some(), sink, describes).await
             }
             ast::Statement::Close { cursor } => self.close_cursor(cursor, sink),
-            ast::Statement::Explain { statement, analyze, format, options, query_plan: false, estimate: false, .. } => {
+            ast::Statement::Explain {
+                statement,
+                analyze,
+                format,
+                options,
+                query_plan: false,
+                estimate: false,
+                ..
+            } => {
                 let runs = explain_runs(*analyze, format.as_ref(), options.as_deref().unwrap_or_default())?;
                 self.explain(statement, text, runs, sink, describes).await
             }

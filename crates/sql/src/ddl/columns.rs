@@ -84,7 +84,9 @@ impl Change<'_> {
         let mut binder = crate::bind::Binder::new(&schema, self.text, &[]);
         let bound = binder.expression_of(expression, &columns)?.expr;
         let mut is_named = false;
-        bound.visit(&mut |part| is_named |= matches!(part, crate::expr::Expr::Column(column) if *column == at));
+        bound.visit(&mut |part| {
+            is_named |= matches!(part, crate::expr::Expr::Column(column) if *column == at)
+        });
         Ok(is_named)
     }
 }

@@ -81,7 +81,9 @@ impl Exec<'_, '_> {
                     if rows.len() > MAX_ROWS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 };
                 let (handle, rows) = (&scan.table.handle, Vec::new());
-                self.tx()?.fold_rows_unless_locked(handle, range, scan.backward, rows, push).await?
+                self.tx()?
+                    .fold_rows_unless_locked(handle, range, scan.backward, rows, push)
+                    .await?
                     .ok_or_else(|| not_available(scan))?
             }
             Way::Index(at, range) => {

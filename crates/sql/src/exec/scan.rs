@@ -8,8 +8,8 @@ use atrapos::catalog::Value as Stored;
 use atrapos::{Abort, DynRow, KeyBuf, KeyRange, Revision};
 
 use super::{Exec, Fail, MAX_ROWS, SLICE, too_many_rows};
-use crate::cancel::Cancel;
 use crate::aggregate::{AggregateCall, State};
+use crate::cancel::Cancel;
 use crate::error::SqlError;
 use crate::expr::{CompareOp, Env, Expr, Row};
 use crate::plan::{Access, Scan, WhenLocked};

@@ -338,9 +338,8 @@ fn refused_row<'r>(
         return Some(row);
     }
     let has_key = |row: &&&Row| {
-        let parts = index.meta.columns.iter().map(|(column, _)| {
-            to_key_part(&row[*column], &table.columns[*column])
-        });
+        let parts =
+            index.meta.columns.iter().map(|(column, _)| to_key_part(&row[*column], &table.columns[*column]));
         let Some(parts) = parts.collect::<Option<Vec<Stored>>>() else { return false };
         let range = match &index.handle {
             Some(handle) => handle.prefix(&parts),

@@ -77,7 +77,10 @@ fn lock(env: &Env, values: &[Value], is_shared: bool, of_transaction: bool) -> R
         return Ok(nothing());
     }
     env.session.taken.wants(wanted);
-    Err(SqlError::new(NEEDS_LOCK, "the function waits for an advisory lock, which it can only as a whole expression"))
+    Err(SqlError::new(
+        NEEDS_LOCK,
+        "the function waits for an advisory lock, which it can only as a whole expression",
+    ))
 }
 
 fn try_lock(env: &Env, values: &[Value], is_shared: bool, of_transaction: bool) -> Result<Value, SqlError> {

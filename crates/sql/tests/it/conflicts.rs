@@ -178,8 +178,14 @@ fn locked_rows_are_refused_or_left_out() {
         ("SELECT id FROM jobs WHERE id = 20 FOR UPDATE SKIP LOCKED", "[id]\nSELECT 0"),
         ("SELECT id FROM jobs WHERE id IN (19, 20) FOR UPDATE SKIP LOCKED", "[id]\n19\nSELECT 1"),
         ("SELECT id FROM jobs WHERE id > 17 FOR SHARE SKIP LOCKED", "[id]\n18\n19\nSELECT 2"),
-        ("SELECT id FROM jobs WHERE kind = 'even' AND id > 15 FOR UPDATE SKIP LOCKED", "[id]\n16\n18\nSELECT 2"),
-        ("SELECT id, rank FROM jobs ORDER BY rank LIMIT 2 FOR UPDATE SKIP LOCKED", "[id|rank]\n19|81\n18|82\nSELECT 2"),
+        (
+            "SELECT id FROM jobs WHERE kind = 'even' AND id > 15 FOR UPDATE SKIP LOCKED",
+            "[id]\n16\n18\nSELECT 2",
+        ),
+        (
+            "SELECT id, rank FROM jobs ORDER BY rank LIMIT 2 FOR UPDATE SKIP LOCKED",
+            "[id|rank]\n19|81\n18|82\nSELECT 2",
+        ),
     ] {
         let answer = other.answer(query);
         assert!(answer.starts_with(state_or_rows), "{query}: {answer}");
@@ -204,7 +210,10 @@ fn locked_rows_are_refused_or_left_out() {
                             client.run("COMMIT");
                             return taken;
                         }
-                        assert_eq!(client.answer(&format!("UPDATE jobs SET done = true WHERE id = {id}")), "UPDATE 1");
+                        assert_eq!(
+                            client.answer(&format!("UPDATE jobs SET done = true WHERE id = {id}")),
+                            "UPDATE 1"
+                        );
                         client.run("COMMIT");
                         taken.push(id);
                     }
@@ -228,7 +237,10 @@ fn advisory_locks_are_waited_for_and_go_with_their_owners() {
     let waiting = thread::spawn(move || {
         other.run("SELECT pg_advisory_xact_lock(7)");
         other.run("COMMIT; SELECT pg_advisory_lock(9), pg_advisory_lock(7)");
-        assert_eq!(other.rows("SELECT pg_advisory_unlock(7), pg_advisory_unlock(7), pg_advisory_unlock(9)"), "t|f|t");
+        assert_eq!(
+            other.rows("SELECT pg_advisory_unlock(7), pg_advisory_unlock(7), pg_advisory_unlock(9)"),
+            "t|f|t"
+        );
         other
     });
     while one.rows("SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND state = 'active' AND query LIKE '%xact_lock(7)'")
@@ -284,6 +296,9 @@ fn a_long_query_lets_others_run_between_its_slices() {
         assert!(others >= 4, "{others} statements ran beside {query}");
     }
     // A slice ends in the middle of the rows; none is lost or there twice.
-    assert_eq!(client.rows("SELECT count(*), sum(id), count(DISTINCT id) FROM wide"), "60000|1800030000|60000");
+    assert_eq!(
+        client.rows("SELECT count(*), sum(id), count(DISTINCT id) FROM wide"),
+        "60000|1800030000|60000"
+    );
     assert_eq!(client.rows("SELECT id FROM wide WHERE v = 6 ORDER BY id DESC LIMIT 2"), "59996\n59989");
 }

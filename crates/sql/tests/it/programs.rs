@@ -124,7 +124,8 @@ fn sysbench_runs_its_statements() {
 fn statements_that_differ_in_literals_share_a_plan_and_are_counted_together() {
     let database = database(2);
     let mut client = Client::new(&database);
-    client.run("CREATE TABLE t(id int PRIMARY KEY, n bigint, price numeric(10,2), name varchar(5), day date)");
+    client
+        .run("CREATE TABLE t(id int PRIMARY KEY, n bigint, price numeric(10,2), name varchar(5), day date)");
     client.run("INSERT INTO t VALUES (1, 10, 1.5, 'a', '2020-01-01'), (2, 3000000000, 2, 'b''c', NULL)");
     check(
         &mut client,
@@ -146,7 +147,10 @@ fn statements_that_differ_in_literals_share_a_plan_and_are_counted_together() {
             ("SELECT id = 2, count(*) FROM t GROUP BY id = 2 ORDER BY 2", "t|1 / f|2"),
             ("SELECT nothing FROM t WHERE id = 1", "42703"),
             ("DELETE FROM t WHERE id = 4", "DELETE 0"),
-            ("EXPLAIN SELECT name FROM t WHERE id = 1", "Route: the owner of the key / Look-up by primary key on t"),
+            (
+                "EXPLAIN SELECT name FROM t WHERE id = 1",
+                "Route: the owner of the key / Look-up by primary key on t",
+            ),
             (
                 "SELECT calls, rows, total_exec_time > 0 FROM pg_stat_statements WHERE query = 'SELECT name FROM t WHERE id = $1' ORDER BY calls DESC",
                 "5|4|t",
@@ -155,7 +159,9 @@ fn statements_that_differ_in_literals_share_a_plan_and_are_counted_together() {
         ],
     );
     // Another table of the name, and an open transaction.
-    client.run("DROP TABLE t; CREATE TABLE t(name text, id text PRIMARY KEY); INSERT INTO t VALUES ('new', '1')");
+    client.run(
+        "DROP TABLE t; CREATE TABLE t(name text, id text PRIMARY KEY); INSERT INTO t VALUES ('new', '1')",
+    );
     assert_eq!(client.rows("SELECT name FROM t WHERE id = '1'"), "new");
     client.fails("SELECT name FROM t WHERE id = 1", "42883");
     client.run("BEGIN; UPDATE t SET name = 'newer' WHERE id = '1'");
@@ -176,13 +182,18 @@ fn explain_analyze_runs_the_statement_and_tells_rows() {
         let rows = client.rows(text);
         // Times are left out.
         let untimed = rows.lines().map(|line| match line.split_once("time=") {
-            Some((before, after)) => format!("{before}{}", after.split_once(", ").map_or("", |(_, rest)| rest)),
+            Some((before, after)) => {
+                format!("{before}{}", after.split_once(", ").map_or("", |(_, rest)| rest))
+            }
             None => line.split(" Time: ").next().unwrap_or("").to_owned(),
         });
         untimed.collect()
     };
     assert_eq!(
-        explained(&mut client, "EXPLAIN ANALYZE SELECT * FROM u JOIN t ON t.id = u.t WHERE u.id < 3 ORDER BY t.v"),
+        explained(
+            &mut client,
+            "EXPLAIN ANALYZE SELECT * FROM u JOIN t ON t.id = u.t WHERE u.id < 3 ORDER BY t.v"
+        ),
         [
             "Route: the owner of the key",
             "Sort (actual rows=2, loops=1)",
@@ -194,7 +205,8 @@ fn explain_analyze_runs_the_statement_and_tells_rows() {
         ]
     );
     assert_eq!(
-        explained(&mut client, "EXPLAIN (ANALYZE, COSTS OFF, FORMAT TEXT) UPDATE t SET v = 7 WHERE id = 1")[1..3],
+        explained(&mut client, "EXPLAIN (ANALYZE, COSTS OFF, FORMAT TEXT) UPDATE t SET v = 7 WHERE id = 1")
+            [1..3],
         ["Update on t", "  Look-up by primary key on t (actual rows=1, loops=1)"]
     );
     assert_eq!(client.rows("SELECT v FROM t WHERE id = 1"), "7");

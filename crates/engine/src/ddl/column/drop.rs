@@ -63,11 +63,7 @@ fn close_gap(key: &mut KeyColumn, place: usize) {
 }
 
 /// Returns the place of a column that can be dropped among those of its table, and of its rows.
-fn droppable(
-    definitions: &Definitions,
-    table: TableId,
-    column: &str,
-) -> Result<(usize, usize), DefineError> {
+fn droppable(definitions: &Definitions, table: TableId, column: &str) -> Result<(usize, usize), DefineError> {
     let name = definitions.name_of(table.0);
     let of_columns = |table: &TableDef| table.columns.iter().position(|known| known.name == column);
     let found = definitions.table(table.0).and_then(|table| Some((table, of_columns(table)?)));
@@ -82,7 +78,8 @@ fn droppable(
         )));
     }
     let uses = |part: &IndexPart| matches!(part, IndexPart::Column(key) if usize::from(key.column) == place);
-    let mut of_it = definitions.trees.iter().filter_map(TreeDef::as_index).filter(|index| index.of == table.0);
+    let mut of_it =
+        definitions.trees.iter().filter_map(TreeDef::as_index).filter(|index| index.of == table.0);
     if let Some(index) = of_it.find(|index| index.parts.iter().any(uses)) {
         return Err(DefineError::InUse(format!(
             "column `{column}` of table `{name}` is in index `{}`; drop the index first",

@@ -218,7 +218,8 @@ fn a_dropped_column_is_gone_and_keys_behind_it_are_kept() {
     db.drop_index("by_note").unwrap();
     let old = db.table_named("people").unwrap();
     db.drop_column("people", "note").unwrap();
-    let late = db.run(old.at(&[]).unwrap(), async move |tx| tx.get(&old, &[Value::Unsigned(1)]).await.map(drop));
+    let late =
+        db.run(old.at(&[]).unwrap(), async move |tx| tx.get(&old, &[Value::Unsigned(1)]).await.map(drop));
     assert_eq!(late.unwrap_err().reason(), AbortReason::TableChanged);
     for db in [db, reopen(&files.power_cut(3))] {
         let table = db.table_named("people").unwrap();

@@ -151,14 +151,16 @@ fn a_part_that_is_null_refers_to_nothing() {
     let (animals, parents) = (db.table_named("animals").unwrap(), db.table_named("people").unwrap());
     let insert = |id: u64, age: Value| {
         let animals = animals.clone();
-        let columns = [("id", Value::Unsigned(id.into())), ("age", age), ("city", Value::Text(String::new()))];
+        let columns =
+            [("id", Value::Unsigned(id.into())), ("age", age), ("city", Value::Text(String::new()))];
         db.run(animals.at(&[]).unwrap(), async move |tx| tx.insert_row(&animals, &columns).await)
     };
     insert(1, Value::Null).unwrap();
     db.add_foreign_key("animals", &reference(Some("by_age"))).unwrap();
     insert(2, Value::Null).unwrap();
     assert_eq!(insert(3, Value::Unsigned(5)).unwrap_err().reason(), AbortReason::ForeignKey);
-    let columns = [("id", Value::Unsigned(5)), ("age", Value::Unsigned(1)), ("city", Value::Text(String::new()))];
+    let columns =
+        [("id", Value::Unsigned(5)), ("age", Value::Unsigned(1)), ("city", Value::Text(String::new()))];
     let table = parents.clone();
     db.run(parents.at(&[]).unwrap(), async move |tx| tx.insert_row(&table, &columns).await).unwrap();
     insert(3, Value::Unsigned(5)).unwrap();
