@@ -114,6 +114,11 @@ impl Connection {
                 sink.complete("ANALYZE");
                 Ok(())
             }
+            ast::Statement::UNLISTEN { .. } => {
+                // Nobody listens, as LISTEN is refused.
+                sink.complete("UNLISTEN");
+                Ok(())
+            }
             ast::Statement::Copy { .. } => self.copy(statement, text, sink).await,
             ast::Statement::CreateTable(_)
             | ast::Statement::CreateIndex(_)

@@ -16,7 +16,8 @@ pub(crate) fn locks_are_not_waited_for(engine: &mut Engine, workers: usize, seed
     hands.does(3, GetDespiteLocks(1), &Rows(vec![(1, 11)]))?;
     hands.does(3, GetUnlessLocked(2), &Locked)?;
     hands.aborts(1)?;
-    hands.does(2, SetUnlessLocked(1, 12), &Wrote(1))?;
+    // Its locks are on their way back, so this one waits.
+    hands.writes(2, Set(1, 12))?;
     hands.does(3, SetUnlessLocked(1, 13), &Locked)?;
     // What was written so is locked for others that wait.
     hands.waits(3, Set(1, 14))?;
