@@ -85,7 +85,7 @@ impl Change<'_> {
         let bound = binder.expression_of(expression, &columns)?.expr;
         let mut is_named = false;
         bound.visit(&mut |part| {
-            is_named |= matches!(part, crate::expr::Expr::Column(column) if *column == at)
+            is_named |= matches!(part, crate::expr::Expr::Column(column) if *column == at);
         });
         Ok(is_named)
     }

@@ -68,17 +68,7 @@ impl Exec<'_, '_> {
                 Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
                 Node::Window { input, calls } => self.windows(input, calls).await,
                 Node::ProjectSet { input, functions } => self.project_set(input, functions).await,
-                Node::Sort(input, keys) => {
-                    if let Node::Project(below, exprs) = &**input
-                        && let Node::Scan(scan) = &**below
-                        && scan.when_locked == WhenLocked::Skip
-                        && scan.filter.iter().chain(exprs).all(|expr| expr.subqueries().is_empty())
-                    {
-                        return self.sorted_free(scan, exprs, keys, limit).await;
-                    }
-                    let rows = self.rows(input, None).await?;
-                    self.sort(rows, keys).await
-                }
+                Node::Sort(input, keys) => self.sorted(input, keys, limit).await,
                 Node::Distinct(input, on) => {
                     let rows = self.rows(input, None).await?;
                     self.distinct(rows, on).await
@@ -106,6 +96,24 @@ impl Exec<'_, '_> {
                 }
             }
         })
+    }
+
+    /// The rows of a node in an order; `limit` says how many of them are enough.
+    async fn sorted(
+        &mut self,
+        input: &Node,
+        keys: &[SortKey],
+        limit: Option<usize>,
+    ) -> Result<Vec<Row>, Fail> {
+        if let Node::Project(below, exprs) = input
+            && let Node::Scan(scan) = &**below
+            && scan.when_locked == WhenLocked::Skip
+            && scan.filter.iter().chain(exprs).all(|expr| expr.subqueries().is_empty())
+        {
+            return self.sorted_free(scan, exprs, keys, limit).await;
+        }
+        let rows = self.rows(input, None).await?;
+        self.sort(rows, keys).await
     }
 
     async fn distinct(&mut self, rows: Vec<Row>, on: &[Expr]) -> Result<Vec<Row>, Fail> {
