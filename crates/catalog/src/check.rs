@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atrapos_storage::{ColumnType, MAX_KEY_BYTES};
+use atrapos_storage::{ColumnType, KeyPart, MAX_KEY_BYTES};
 
 use crate::DefinitionError;
 use crate::definition::{
@@ -348,11 +348,17 @@ fn begins_with(key: &[KeyField], beginning: &[KeyField]) -> bool {
     for (at, wanted) in beginning.iter().enumerate() {
         match key.get(at) {
             Some(found) if is_opaque(found) || is_opaque(wanted) => return true,
-            Some(found) if found.part == wanted.part => {}
+            // A part that may be NULL refers to nothing where it is.
+            Some(found) if found.part == wanted.part || is_nullable_form(found, wanted) => {}
             _ => return false,
         }
     }
     true
+}
+
+/// Returns true if the parts differ only in that the first one may be NULL.
+fn is_nullable_form(found: &KeyField, wanted: &KeyField) -> bool {
+    found.part == KeyPart { nullable: true, ..wanted.part }
 }
 
 /// Refuses keys that are too long whatever their values are.

@@ -27,6 +27,7 @@
 
 mod column;
 mod error;
+mod foreign;
 mod index;
 mod switch;
 

@@ -38,7 +38,8 @@ pub use atrapos_channel as channel;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_partition::abort::{Abort, AbortReason, Advice};
 pub use atrapos_partition::action::{
-    Action, CollectKeys, Delete, Edit, Fold, Get, Insert, Lookup, Operation, Read, RowOperation, Update, View,
+    Action, CollectKeys, Delete, DespiteLocks, Edit, Fold, Get, Insert, Lookup, Operation, Read,
+    RowOperation, UnlessLocked, Update, View,
 };
 pub use atrapos_partition::dynamic::{
     DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, ReviseRow, Revision, TableHandle,
@@ -55,8 +56,8 @@ pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;
 pub use atrapos_runtime::{LocalFuture, ThreadHost, Ticks, WorkerId};
 pub use atrapos_storage::{
-    Column, ColumnRef, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row,
-    RowEdit, RowView, Timestamp, Uuid, row,
+    Column, ColumnRef, ColumnType, Date, Decimal, DisplayKey, Field, FixedStr, Key, KeyBuf, KeyPart,
+    MAX_ROW_BYTES, Row, RowEdit, RowView, Timestamp, Uuid, row,
 };
 pub use atrapos_transaction::central::{ActiveTransaction, CentralState, Scope};
 pub use atrapos_transaction::dynamic::AnyTable;

@@ -19,6 +19,7 @@ mod copy;
 mod dependent;
 mod erased;
 mod kind;
+mod locked;
 mod point;
 mod range;
 
@@ -41,6 +42,7 @@ pub use copy::{CopiedRow, CopiedRows, CopyRows, LockKey, PutImage, ReplaceImage}
 pub use dependent::{Dependent, DependentAction, follow_change};
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};
+pub use locked::{DespiteLocks, UnlessLocked, WhenLocked};
 pub use point::{Delete, Edit, Get, Insert, Lookup, Read, Update, View};
 pub use range::{CollectKeys, Collected, DeleteRange, Fold, FoldKeys, Folded, RangeChanged, UpdateRange};
 
@@ -59,6 +61,20 @@ pub trait Operation: Send + 'static {
     #[inline]
     fn maintains(&self) -> bool {
         false
+    }
+    /// Returns what the operation does when a lock of another transaction conflicts with it.
+    #[doc(hidden)]
+    #[inline]
+    fn when_locked(&self) -> WhenLocked {
+        WhenLocked::Waits
+    }
+    /// The result of an operation that [gives up](WhenLocked::GivesUp).
+    #[doc(hidden)]
+    fn without_lock(self) -> Result<Self::Output, Abort>
+    where
+        Self: Sized,
+    {
+        Err(Abort::because(AbortReason::Misuse, "an operation that waits for its lock was not run"))
     }
     /// Runs the operation on the worker that owns the data.
     #[doc(hidden)]

@@ -97,6 +97,8 @@ pub enum Bug {
     IndexBeforeItsEntries,
     /// The definition of an index is written before it is filled.
     IndexBeforeFilled,
+    /// A foreign key is added without a look at the rows that are there.
+    ForeignKeyNotChecked,
     /// A statement is acknowledged before it is saved in the manifest.
     StatementNotSaved,
     /// Ages of transactions come from counters of single workers, which are not comparable.

@@ -24,6 +24,10 @@ pub(crate) enum Aggregate {
     BoolOr,
     StringAgg,
     ArrayAgg,
+    JsonAgg,
+    JsonbAgg,
+    JsonObjectAgg,
+    JsonbObjectAgg,
 }
 
 /// A call of an aggregate.
@@ -49,8 +53,22 @@ impl AggregateCall {
 impl Aggregate {
     /// The names of all aggregates.
     #[cfg(test)]
-    pub(crate) const NAMES: [&str; 10] =
-        ["array_agg", "avg", "bool_and", "bool_or", "count", "every", "max", "min", "string_agg", "sum"];
+    pub(crate) const NAMES: [&str; 14] = [
+        "array_agg",
+        "avg",
+        "bool_and",
+        "bool_or",
+        "count",
+        "every",
+        "json_agg",
+        "json_object_agg",
+        "jsonb_agg",
+        "jsonb_object_agg",
+        "max",
+        "min",
+        "string_agg",
+        "sum",
+    ];
 
     /// The aggregate of a name.
     pub(crate) fn named(name: &str) -> Option<Aggregate> {
@@ -64,13 +82,40 @@ impl Aggregate {
             "bool_or" => Aggregate::BoolOr,
             "string_agg" => Aggregate::StringAgg,
             "array_agg" => Aggregate::ArrayAgg,
+            "json_agg" => Aggregate::JsonAgg,
+            "jsonb_agg" => Aggregate::JsonbAgg,
+            "json_object_agg" => Aggregate::JsonObjectAgg,
+            "jsonb_object_agg" => Aggregate::JsonbObjectAgg,
             _ => return None,
         })
     }
 
     /// The number of its arguments.
     pub(crate) fn arguments(self) -> usize {
-        if self == Aggregate::StringAgg { 2 } else { 1 }
+        let has_two =
+            matches!(self, Aggregate::StringAgg | Aggregate::JsonObjectAgg | Aggregate::JsonbObjectAgg);
+        if has_two { 2 } else { 1 }
+    }
+
+    /// The place of the argument that is brought to JSON, if one is.
+    pub(crate) fn json_argument(self) -> Option<usize> {
+        match self {
+            Aggregate::JsonAgg | Aggregate::JsonbAgg => Some(0),
+            Aggregate::JsonObjectAgg | Aggregate::JsonbObjectAgg => Some(1),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a NULL counts like any value.
+    fn takes_null(self) -> bool {
+        matches!(
+            self,
+            Aggregate::ArrayAgg
+                | Aggregate::JsonAgg
+                | Aggregate::JsonbAgg
+                | Aggregate::JsonObjectAgg
+                | Aggregate::JsonbObjectAgg
+        )
     }
 
     /// The types that its argument is brought to, and that of its result; `None` if it does not take the type.
@@ -95,6 +140,10 @@ impl Aggregate {
             (Aggregate::StringAgg, ty) if ty.is_text() => (SqlType::Text, SqlType::Text),
             (Aggregate::ArrayAgg, SqlType::Unknown) => (SqlType::Text, SqlType::TextArray),
             (Aggregate::ArrayAgg, ty) => (ty, ty.array()?),
+            (Aggregate::JsonAgg, ty) => (ty, SqlType::Json),
+            (Aggregate::JsonbAgg, ty) => (ty, SqlType::Jsonb),
+            (Aggregate::JsonObjectAgg, _) => (SqlType::Text, SqlType::Json),
+            (Aggregate::JsonbObjectAgg, _) => (SqlType::Text, SqlType::Jsonb),
             _ => return None,
         })
     }
@@ -138,7 +187,7 @@ impl State {
         let arguments: Result<Vec<Value>, SqlError> =
             call.arguments.iter().map(|argument| argument.eval(env, row)).collect();
         let arguments = arguments?;
-        if arguments[0].is_null() && call.aggregate != Aggregate::ArrayAgg {
+        if arguments[0].is_null() && !call.aggregate.takes_null() {
             return Ok(());
         }
         if call.distinct && !self.seen.insert(arguments.clone()) {
@@ -187,7 +236,11 @@ impl State {
                     ));
                 }
             }
-            Aggregate::ArrayAgg => self.values.push(value),
+            Aggregate::ArrayAgg | Aggregate::JsonAgg | Aggregate::JsonbAgg => self.values.push(value),
+            Aggregate::JsonObjectAgg | Aggregate::JsonbObjectAgg => {
+                self.values.push(value);
+                self.values.append(&mut arguments);
+            }
         }
         Ok(())
     }
@@ -210,9 +263,17 @@ impl State {
                 Value::Interval(total) => Value::Interval(total.times(1.0 / self.count as f64)?),
                 other => other,
             },
-            Aggregate::StringAgg | Aggregate::ArrayAgg if self.count == 0 => Value::Null,
+            aggregate if self.count == 0 && (aggregate.takes_null() || aggregate == Aggregate::StringAgg) => {
+                Value::Null
+            }
             Aggregate::StringAgg => Value::from(self.texts),
             Aggregate::ArrayAgg => Value::Array(self.values.into()),
+            Aggregate::JsonAgg => Value::from(crate::functions::json_array(&self.values)),
+            Aggregate::JsonbAgg => crate::functions::canonical(&crate::functions::json_array(&self.values))?,
+            Aggregate::JsonObjectAgg => Value::from(crate::functions::json_object(&self.values, "{ ", " }")?),
+            Aggregate::JsonbObjectAgg => {
+                crate::functions::canonical(&crate::functions::json_object(&self.values, "{", "}")?)?
+            }
             _ => self.value,
         })
     }

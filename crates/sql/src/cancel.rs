@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use crate::activity::Activity;
+use crate::advisory::Advisory;
 use crate::error::{Severity, SqlError, SqlState};
 
 /// The reason for which a statement is to end.
@@ -204,26 +206,48 @@ impl CancelHandle {
     }
 }
 
-/// The connections of a database by their numbers.
+/// A connection, as others see it.
+#[derive(Debug)]
+struct Known {
+    cancel: Weak<Cancel>,
+    activity: Arc<Activity>,
+}
+
+/// The connections of a database by their numbers, and their advisory locks.
 #[derive(Debug, Default)]
-pub(crate) struct Connections(Mutex<HashMap<i32, Weak<Cancel>>>);
+pub(crate) struct Connections {
+    known: Mutex<HashMap<i32, Known>>,
+    pub(crate) advisory: Advisory,
+}
 
 impl Connections {
-    fn by_number(&self) -> MutexGuard<'_, HashMap<i32, Weak<Cancel>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn by_number(&self) -> MutexGuard<'_, HashMap<i32, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn add(&self, number: i32, cancel: &Arc<Cancel>) {
-        self.by_number().insert(number, Arc::downgrade(cancel));
+    pub(crate) fn add(&self, number: i32, cancel: &Arc<Cancel>, activity: &Arc<Activity>) {
+        let known = Known { cancel: Arc::downgrade(cancel), activity: Arc::clone(activity) };
+        self.by_number().insert(number, known);
     }
 
     pub(crate) fn remove(&self, number: i32) {
         self.by_number().remove(&number);
+        self.advisory.end_transaction(number);
+        self.advisory.unlock_all(number);
+    }
+
+    /// The connections and their activity, in the order of their numbers.
+    pub(crate) fn activity(&self) -> Vec<(i32, Arc<Activity>)> {
+        let known = self.by_number();
+        let mut all: Vec<_> =
+            known.iter().map(|(number, known)| (*number, Arc::clone(&known.activity))).collect();
+        all.sort_by_key(|(number, _)| *number);
+        all
     }
 
     /// Asks for an end of what a connection runs; returns false if there is no connection of this number.
     pub(crate) fn ask(&self, number: i32, reason: CancelReason) -> bool {
-        let cancel = self.by_number().get(&number).and_then(Weak::upgrade);
+        let cancel = self.by_number().get(&number).and_then(|known| known.cancel.upgrade());
         cancel.is_some_and(|cancel| {
             cancel.ask(reason);
             true

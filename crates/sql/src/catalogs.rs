@@ -7,6 +7,7 @@ mod empty;
 mod objects;
 mod server;
 mod standard;
+mod statistics;
 
 use std::sync::Arc;
 
@@ -38,7 +39,12 @@ pub(crate) const INFORMATION_SCHEMA: u32 = 13_000;
 const ROLE: u32 = 10;
 
 fn catalogs() -> impl Iterator<Item = &'static Catalog> {
-    objects::CATALOGS.iter().chain(server::CATALOGS).chain(standard::CATALOGS).chain(empty::CATALOGS)
+    objects::CATALOGS
+        .iter()
+        .chain(server::CATALOGS)
+        .chain(statistics::CATALOGS)
+        .chain(standard::CATALOGS)
+        .chain(empty::CATALOGS)
 }
 
 fn catalog(table: VirtualTable) -> Option<&'static Catalog> {

@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::activity::{Activity, ActivityState};
 use crate::cancel::{Cancel, CancelHandle, CancelReason};
 use crate::database::SqlDatabase;
 use crate::ddl::Undo;
@@ -91,12 +92,15 @@ pub struct Connection {
     given_settings: Option<Arc<Settings>>,
     taken: Arc<Taken>,
     cancel: Arc<Cancel>,
+    activity: Arc<Activity>,
     kind: Kind,
     open: Option<Open>,
     /// The savepoints that are set, the last one last; those that a transaction without a home has are set when it gets one.
     savepoints: Vec<String>,
     session: Option<Arc<Session>>,
     settings_before: Option<Settings>,
+    /// Settings that go back to these values when the transaction ends.
+    local_settings: Vec<(String, String)>,
     undos: Vec<Undo>,
     /// The generation of the schema that the transaction has noted ([`crate::database`]).
     noted: Arc<AtomicU64>,
@@ -104,6 +108,8 @@ pub struct Connection {
     portals: HashMap<String, Portal>,
     cursors: HashMap<String, Cursor>,
     plans: HashMap<String, CachedPlan>,
+    /// Plans of statements whose literals are lifted; none for those that have to be planned as they are.
+    lifted: HashMap<String, Option<CachedPlan>>,
 }
 
 impl Drop for Connection {
@@ -121,26 +127,32 @@ impl Connection {
         }
         let noted = database.note_place();
         let cancel = Arc::default();
-        database.connections().add(options.process_id, &cancel);
+        let user: Arc<str> = Arc::from(options.user);
+        let application = settings.get("application_name").unwrap_or_default();
+        let activity = Arc::new(Activity::new(&user, application));
+        database.connections().add(options.process_id, &cancel, &activity);
         Ok(Connection {
             database,
-            user: Arc::from(options.user),
+            user,
             process_id: options.process_id,
             settings,
             given_settings: None,
             taken: Arc::default(),
             cancel,
+            activity,
             kind: Kind::None,
             open: None,
             savepoints: Vec::new(),
             session: None,
             settings_before: None,
+            local_settings: Vec::new(),
             undos: Vec::new(),
             noted,
             statements: HashMap::new(),
             portals: HashMap::new(),
             cursors: HashMap::new(),
             plans: HashMap::new(),
+            lifted: HashMap::new(),
         })
     }
 
@@ -150,21 +162,30 @@ impl Connection {
     /// The error of the first statement that failed; the rest has not been run.
     pub async fn simple(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
         self.cancel.begin(self.settings.limits().statement);
+        self.activity.begins(text);
         self.portals.remove("");
-        let done = self.simple_statements(text, sink).await;
-        match done {
-            Ok(()) => self.end_implicit(true).await,
-            Err(error) => {
-                Box::pin(self.fail()).await;
-                Err(error)
-            }
+        let mut done = self.simple_statements(text, sink).await;
+        match &done {
+            Ok(()) => done = self.end_implicit(true).await,
+            Err(_) => Box::pin(self.fail()).await,
         }
+        self.tell_activity();
+        done
     }
 
     async fn simple_statements(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        if let Some(lifted) = self.lifted(text).await {
+            let (planned, params) = lifted?;
+            let ends = self.kind == Kind::None;
+            match self.run_simple(&planned, params, ends, sink).await {
+                // Its plan is of tables that have changed: it is planned again below.
+                Err(error) if ends && Self::may_try_again(&error, 0) => {}
+                done => return done,
+            }
+        }
         if let Some(cached) = self.cached(text) {
             let ends = self.kind == Kind::None;
-            match self.run_simple(&cached, ends, sink).await {
+            match self.run_simple(&cached, Arc::from([]), ends, sink).await {
                 // Its plan is of tables that have changed: it is planned again below.
                 Err(error) if ends && Self::may_try_again(&error, 0) => {}
                 done => return done,
@@ -183,7 +204,7 @@ impl Connection {
                 let mut attempt = 0;
                 loop {
                     let planned = Box::pin(self.plan(statement, text, &[], is_alone)).await?;
-                    match self.run_simple(&planned, ends, sink).await {
+                    match self.run_simple(&planned, Arc::from([]), ends, sink).await {
                         Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
                         done => break done?,
                     }
@@ -245,17 +266,62 @@ impl Connection {
             settings: Arc::clone(settings),
             taken: Arc::clone(&self.taken),
             connections: Arc::clone(self.database.connections()),
+            engine: Arc::clone(self.database.database()),
+            counts: Arc::clone(self.database.counts()),
         });
         self.session = Some(Arc::clone(&session));
         session
     }
 
     fn settings_changed(&mut self) {
+        self.activity.is_used_by(self.settings.get("application_name").unwrap_or_default());
         (self.given_settings, self.session) = (None, None);
+    }
+
+    /// Notes what the connection does between statements.
+    fn tell_activity(&self) {
+        self.activity.ends(match self.kind {
+            Kind::None => ActivityState::Idle,
+            Kind::Implicit | Kind::Explicit => ActivityState::InTransaction,
+            Kind::Failed => ActivityState::InFailedTransaction,
+        });
+    }
+
+    /// Takes over what functions of a statement have set.
+    fn take_settings(&mut self) -> Result<(), SqlError> {
+        for (name, value, is_local) in self.taken.end_statement() {
+            self.change_setting(&name, &value, is_local)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a setting, for the transaction alone if it `is_local`; one that is and outside of a transaction has no effect.
+    fn change_setting(&mut self, name: &str, value: &str, is_local: bool) -> Result<(), SqlError> {
+        let before = self.settings.get(name)?.to_owned();
+        self.settings.set(name, value)?;
+        if is_local && self.kind == Kind::None {
+            self.settings.set(name, &before)?;
+        } else if is_local {
+            self.local_settings.push((name.to_owned(), before));
+        } else {
+            self.local_settings.retain(|(local, _)| !local.eq_ignore_ascii_case(name));
+        }
+        self.settings_changed();
+        Ok(())
     }
 
     /// Notes that a transaction has ended.
     fn ended(&mut self) {
+        if self.taken.end_transaction() {
+            self.database.connections().advisory.end_transaction(self.process_id);
+        }
+        if !self.local_settings.is_empty() {
+            for (name, before) in std::mem::take(&mut self.local_settings).into_iter().rev() {
+                // It had this value before.
+                let _ = self.settings.set(&name, &before);
+            }
+            self.settings_changed();
+        }
         self.kind = Kind::None;
         self.open = None;
         self.savepoints.clear();

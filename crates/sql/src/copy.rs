@@ -14,7 +14,7 @@ use sqlparser::ast;
 use crate::bind::{Binder, ident};
 use crate::cast::narrow;
 use crate::error::{SqlError, SqlState};
-use crate::exec::{Fail, explain_write};
+use crate::exec::{Fail, insert_rows};
 use crate::expr::{Env, Expr};
 use crate::format::parse;
 use crate::schema::TableEntry;
@@ -248,6 +248,7 @@ pub(crate) struct CopyBatch {
 impl CopyBatch {
     pub(crate) async fn run(&self, tx: &mut Tx<'_>) -> Result<(), Fail> {
         let table = &self.target.table;
+        let mut rows = Vec::with_capacity(self.rows.len());
         for (at, given) in self.rows.iter().enumerate() {
             let line = self.first + at as u64;
             let in_line = |error: SqlError| {
@@ -259,15 +260,9 @@ impl CopyBatch {
                 other => other,
             })?;
             crate::exec::check_row(table, &self.target.checks, &self.env, &row).map_err(in_line)?;
-            let columns = crate::exec::named(table, &row);
-            let done = if table.cluster_key().is_none() {
-                tx.append(&table.handle, &columns).await.map(drop)
-            } else {
-                tx.insert_row(&table.handle, &columns).await
-            };
-            done.map_err(|abort| explain_write(table, &row, abort))?;
+            rows.push(row);
         }
-        Ok(())
+        insert_rows(tx, table, &rows).await
     }
 
     async fn row(&self, tx: &mut Tx<'_>, given: &CopyRow) -> Result<Vec<Value>, Fail> {

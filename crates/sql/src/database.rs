@@ -20,6 +20,7 @@ use tokio::sync::futures::Notified;
 
 use crate::cancel::Connections;
 use crate::connection::{ConnectOptions, Connection};
+use crate::counts::Counts;
 use crate::error::{SqlError, SqlState};
 use crate::kept::Kept;
 use crate::load;
@@ -55,6 +56,7 @@ pub struct SqlDatabase {
     schema: RwLock<Arc<Schema>>,
     sequences: Arc<Sequences>,
     connections: Arc<Connections>,
+    counts: Arc<Counts>,
     /// Held by the one statement that changes the schema.
     changing: Mutex<()>,
     generation: AtomicU64,
@@ -80,6 +82,7 @@ impl SqlDatabase {
             schema: RwLock::new(Arc::new(schema)),
             sequences,
             connections: Arc::default(),
+            counts: Arc::default(),
             changing: Mutex::new(()),
             generation: AtomicU64::new(1),
             noted: Mutex::new(Vec::new()),
@@ -118,6 +121,11 @@ impl SqlDatabase {
     /// The connections by their numbers.
     pub(crate) fn connections(&self) -> &Arc<Connections> {
         &self.connections
+    }
+
+    /// The counts of executions by statement.
+    pub(crate) fn counts(&self) -> &Arc<Counts> {
+        &self.counts
     }
 
     /// The tables as they are now.

@@ -5,8 +5,10 @@
 
 mod alter;
 mod change;
+mod columns;
 mod create;
 mod draft;
+mod foreign;
 mod views;
 
 use sqlparser::ast;
@@ -167,18 +169,21 @@ impl Change<'_> {
         let refers = |other: &&Arc<crate::schema::TableEntry>| {
             other.name != name && other.meta.foreign_keys.iter().any(|foreign| foreign.parent == name)
         };
-        if let Some(child) = schema.tables.values().find(refers) {
-            if cascade {
-                return Err(SqlError::unsupported("DROP .. CASCADE of a table that others refer to")
-                    .hint(format!("Drop \"{}\" first.", child.name)));
-            }
+        if let Some(child) = schema.tables.values().find(refers).filter(|_| !cascade) {
             return Err(SqlError::new(
                 SqlState::DEPENDENT_OBJECTS_STILL_EXIST,
                 format!("cannot drop table {name} because other objects depend on it"),
             )
-            .detail(format!("table {} has a foreign key that refers to table {name}", child.name)));
+            .detail(format!("table {} has a foreign key that refers to table {name}", child.name))
+            .hint("Use DROP ... CASCADE to drop the dependent objects too."));
         }
         self.refuse_used(name, "table")?;
+        for child in schema.tables.values().filter(refers) {
+            for foreign in child.meta.foreign_keys.iter().filter(|foreign| foreign.parent == name) {
+                let child = Arc::clone(self.db.schema().table(&child.name)?);
+                self.drop_foreign_key(&child, &foreign.name)?;
+            }
+        }
         let kept = self.db.kept();
         self.db.database().drop_table(&table.meta.engine).map_err(|error| refused(&error))?;
         kept.write(self.db.database(), format!("table:{name}"), None)?;

@@ -6,7 +6,9 @@
 //! A scan evaluates its filter on the owner of the rows, and only the columns that are read leave it. A change of a row by its key is
 //! one action on the owner, which evaluates its expressions there. Statements on no table run without a transaction.
 
+mod locked;
 mod output;
+mod profile;
 mod query;
 mod scan;
 mod window;
@@ -24,7 +26,7 @@ use crate::cancel::Cancel;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row, Subquery};
 use crate::format::Format;
-use crate::functions::{NEEDS_BLOCK, NEEDS_SET};
+use crate::functions::{NEEDS_BLOCK, NEEDS_LOCK, NEEDS_SET, nothing};
 use crate::plan::{Plan, Work};
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
@@ -32,8 +34,9 @@ use crate::types::Modifier;
 use crate::value::Value;
 
 pub(crate) use output::{Answer, encode_rows};
+pub(crate) use profile::Profile;
 pub(crate) use scan::key_of;
-pub(crate) use writes::{explain as explain_write, named};
+pub(crate) use writes::insert_rows;
 
 /// A future on a worker, in a box: nodes contain nodes.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fail>> + 'a>>;
@@ -68,6 +71,7 @@ pub(crate) struct Request {
     pub(crate) cancel: Arc<Cancel>,
     pub(crate) sequences: Arc<Sequences>,
     pub(crate) max_bytes: usize,
+    pub(crate) profile: Option<Arc<Profile>>,
 }
 
 impl Request {
@@ -80,7 +84,9 @@ impl Request {
             cancel: Arc::clone(&self.cancel),
             sequences: Arc::clone(&self.sequences),
             ticks: 0,
+            profile: self.profile.clone(),
         };
+        exec.env.session.begin_attempt();
         exec.env.subqueries = vec![None; self.plan.subqueries];
         self.cancel.until(exec.work(self)).await
     }
@@ -107,7 +113,12 @@ struct Exec<'t, 'w> {
     sequences: Arc<Sequences>,
     /// Counts rows between looks at whether the statement was cancelled.
     ticks: u32,
+    /// The place for measures of the parts of the plan, if they are asked for.
+    profile: Option<Arc<Profile>>,
 }
+
+/// Rows after which a statement lets others run on its worker, and on the owners of what it reads.
+const SLICE: u32 = 8192;
 
 /// The most rows that a node may have at a time.
 const MAX_ROWS: usize = 50_000_000;
@@ -177,10 +188,20 @@ impl<'w> Exec<'_, 'w> {
         }
     }
 
-    /// Counts a row, and looks now and then at whether the statement was cancelled.
-    fn tick(&mut self) -> Result<(), SqlError> {
+    /// Counts a row, and looks now and then at whether the statement was cancelled. Returns true if others are to run now.
+    fn tick(&mut self) -> Result<bool, SqlError> {
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(1024) { self.cancel.check_time() } else { Ok(()) }
+        if self.ticks.is_multiple_of(1024) {
+            self.cancel.check_time()?;
+        }
+        Ok(self.ticks.is_multiple_of(SLICE))
+    }
+
+    /// Lets others run on the worker.
+    async fn pause(&mut self) {
+        if let Some(tx) = &mut self.tx {
+            tx.yield_now().await;
+        }
     }
 
     /// Waits for something outside of the transaction.
@@ -234,6 +255,13 @@ impl<'w> Exec<'_, 'w> {
                 self.wait(sequences.set(&sequence, number, is_called == "1")).await?;
                 // The value of an expression that sets a sequence is the number, whatever is around the call.
                 return Ok(Value::Int(number));
+            } else if error.code == NEEDS_LOCK
+                && let Some(wanted) = self.env.session.taken.wanted()
+            {
+                let session = Arc::clone(&self.env.session);
+                self.wait(session.connections.advisory.lock(session.process_id, wanted)).await;
+                session.taken.has_locked(wanted);
+                return Ok(nothing());
             } else {
                 return Err(error.into());
             }

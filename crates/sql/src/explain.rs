@@ -2,12 +2,13 @@
 //!
 //! Owns: the words for plans. Never: plans or runs anything.
 
+use crate::exec::Profile;
 use crate::plan::{Access, JoinKind, Node, Plan, Scan, Work};
 
 /// The lines of a plan. `is_routed` says that a key leads to its home.
-pub(crate) fn lines(plan: &Plan, is_routed: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    lines.push(match (plan.tables.is_empty(), is_routed) {
+pub(crate) fn lines(plan: &Plan, is_routed: bool, profile: Option<&Profile>) -> Vec<String> {
+    let mut lines = Lines { texts: Vec::new(), profile };
+    lines.texts.push(match (plan.tables.is_empty(), is_routed) {
         (true, _) => "Route: none, no table is used".to_owned(),
         (false, true) => "Route: the owner of the key".to_owned(),
         (false, false) => "Route: any worker".to_owned(),
@@ -15,33 +16,47 @@ pub(crate) fn lines(plan: &Plan, is_routed: bool) -> Vec<String> {
     match &plan.work {
         Work::Query(query) => node(&query.root, 0, &mut lines),
         Work::Insert(insert) => {
-            lines.push(format!("Insert on {}", insert.table.name));
+            lines.texts.push(format!("Insert on {}", insert.table.name));
             node(&insert.source, 1, &mut lines);
         }
         Work::Update(update) => {
-            lines.push(format!("Update on {}", update.scan.table.name));
+            lines.texts.push(format!("Update on {}", update.scan.table.name));
             changed(&update.scan, update.from.as_ref(), &mut lines);
         }
         Work::Delete(delete) => {
-            lines.push(format!("Delete on {}", delete.scan.table.name));
+            lines.texts.push(format!("Delete on {}", delete.scan.table.name));
             changed(&delete.scan, delete.using.as_ref(), &mut lines);
         }
         Work::Truncate(tables) => {
-            tables.iter().for_each(|table| lines.push(format!("Delete of all rows of {}", table.name)));
+            tables.iter().for_each(|table| lines.texts.push(format!("Delete of all rows of {}", table.name)));
         }
     }
-    lines
+    lines.texts
+}
+
+/// The lines of a plan, and the measures of its parts.
+struct Lines<'p> {
+    texts: Vec<String>,
+    profile: Option<&'p Profile>,
+}
+
+impl Lines<'_> {
+    /// Adds the line of a part.
+    fn push<T>(&mut self, part: &T, depth: usize, text: &str) {
+        let measures = self.profile.map(|profile| profile.shown(part)).unwrap_or_default();
+        self.texts.push(format!("{}{text}{measures}", "  ".repeat(depth)));
+    }
 }
 
 /// The rows that a statement changes.
-fn changed(own: &Scan, joined: Option<&Node>, lines: &mut Vec<String>) {
+fn changed(own: &Scan, joined: Option<&Node>, lines: &mut Lines<'_>) {
     match joined {
         Some(rows) => node(rows, 1, lines),
         None => scan(own, 1, lines),
     }
 }
 
-fn scan(scan: &Scan, depth: usize, lines: &mut Vec<String>) {
+fn scan(scan: &Scan, depth: usize, lines: &mut Lines<'_>) {
     let table = &scan.table.name;
     let way = match &scan.access {
         Access::Full => "Scan of all rows".to_owned(),
@@ -53,11 +68,11 @@ fn scan(scan: &Scan, depth: usize, lines: &mut Vec<String>) {
         }
     };
     let filter = if scan.filter.is_some() { ", filtered" } else { "" };
-    lines.push(format!("{}{way} on {table}{filter}", "  ".repeat(depth)));
+    lines.push(scan, depth, &format!("{way} on {table}{filter}"));
 }
 
-fn node(part: &Node, depth: usize, lines: &mut Vec<String>) {
-    let mut line = |text: &str| lines.push(format!("{}{text}", "  ".repeat(depth)));
+fn node(part: &Node, depth: usize, lines: &mut Lines<'_>) {
+    let mut line = |text: &str| lines.push(part, depth, text);
     match part {
         Node::Values(rows) => line(&format!("Values: {} rows", rows.len())),
         Node::Scan(inner) => scan(inner, depth, lines),

@@ -7,6 +7,7 @@ mod documents;
 mod encodings;
 mod intervals;
 mod numbers;
+mod session;
 mod system;
 mod templates;
 mod texts;
@@ -16,6 +17,8 @@ use crate::expr::Env;
 use crate::types::SqlType;
 use crate::value::Value;
 
+pub(crate) use documents::{canonical, json_array, json_object};
+pub(crate) use session::{NEEDS_LOCK, nothing};
 pub(crate) use system::{NEEDS_BLOCK, NEEDS_SET};
 pub(crate) use texts::{like, quote_ident};
 
@@ -94,6 +97,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
         .chain(templates::FUNCTIONS)
         .chain(documents::FUNCTIONS)
         .chain(system::FUNCTIONS)
+        .chain(session::FUNCTIONS)
 }
 
 /// The functions of a name.

@@ -13,6 +13,8 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod activity;
+mod advisory;
 mod aggregate;
 mod bind;
 mod cancel;
@@ -20,6 +22,7 @@ mod cast;
 mod catalogs;
 mod connection;
 mod copy;
+mod counts;
 mod database;
 mod datetime;
 mod ddl;
@@ -32,6 +35,7 @@ mod functions;
 mod interval;
 mod json;
 mod kept;
+mod lift;
 mod load;
 mod numeric;
 mod parse;

@@ -54,6 +54,14 @@ pub(crate) fn schema(database: &Database, rows: Vec<(String, String)>) -> Result
 fn entry(database: &Database, name: &str, meta: TableMeta) -> Option<TableEntry> {
     let handle = database.table_named(&meta.engine).ok()?;
     let oid = |number: atrapos::TableId| FIRST_OID + u32::from(number.0);
+    // A column that a crash has dropped without what is kept of it.
+    let is_there = |kept: &ColumnMeta| {
+        let name = kept.engine.as_ref().unwrap_or(&kept.name);
+        handle.columns().iter().any(|stored| stored.name == *name)
+    };
+    let gone: Vec<usize> =
+        (0..meta.columns.len()).filter(|column| !is_there(&meta.columns[*column])).collect();
+    let meta = if gone.is_empty() { meta } else { meta.without_columns(&gone) };
     let mut columns = Vec::new();
     for (at, stored) in handle.columns().iter().enumerate() {
         // A column that a crash has added without what is kept of it is as a program would have declared it.

@@ -41,6 +41,20 @@ pub(crate) struct Scan {
     pub(crate) backward: bool,
     /// Set if rows are locked as if they were changed (`FOR UPDATE`).
     pub(crate) for_update: bool,
+    /// The fate of rows that others have locked.
+    pub(crate) when_locked: WhenLocked,
+}
+
+/// The fate of a row that another transaction has locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum WhenLocked {
+    /// The scan waits for it.
+    #[default]
+    Wait,
+    /// It is left out (`SKIP LOCKED`).
+    Skip,
+    /// The statement fails (`NOWAIT`).
+    Fail,
 }
 
 /// The kind of a join.

@@ -133,6 +133,11 @@ impl TableEntry {
         self.indexes.iter().find(|index| index.handle.is_none()).map(|index| &index.meta)
     }
 
+    /// Returns true if rows of the table refer to others of it.
+    pub(crate) fn refers_to_itself(&self) -> bool {
+        self.meta.foreign_keys.iter().any(|foreign| foreign.parent == self.name)
+    }
+
     /// The number of a column.
     pub(crate) fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)

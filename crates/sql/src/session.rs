@@ -1,12 +1,17 @@
 //! The facts that statements know of the connection they come from.
 //!
-//! Owns: the values of `current_user` and the like, and the last numbers that the connection took from sequences. Never: changes a
-//! setting.
+//! Owns: the values of `current_user` and the like, and what functions of a statement have done to the session: numbers taken from
+//! sequences, settings, advisory locks. Never: changes a setting; the connection does when the statement has ended.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use atrapos::Database;
+
+use crate::advisory::Request;
 use crate::cancel::Connections;
+use crate::counts::Counts;
 use crate::settings::Settings;
 
 /// The facts that statements of one transaction know of their connection.
@@ -20,25 +25,112 @@ pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) taken: Arc<Taken>,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) engine: Arc<Database>,
+    pub(crate) counts: Arc<Counts>,
 }
 
-/// The last number that a connection took from each sequence.
+impl Session {
+    /// Takes an advisory lock if it is free.
+    pub(crate) fn lock_advisory(&self, wanted: Request) -> bool {
+        let is_taken = self.connections.advisory.try_lock(self.process_id, wanted);
+        if is_taken {
+            self.taken.has_locked(wanted);
+        }
+        is_taken
+    }
+
+    /// Begins an attempt to run a statement: what an earlier one has set and locked counts for nothing.
+    pub(crate) fn begin_attempt(&self) {
+        if !self.taken.is_touched.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut done = self.taken.done();
+        done.settings.clear();
+        for locked in std::mem::take(&mut done.locked) {
+            self.connections.advisory.unlock(self.process_id, locked);
+        }
+    }
+}
+
+/// What functions of a statement have done to the session.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(Mutex<(BTreeMap<String, i64>, Option<i64>)>);
+struct Done {
+    /// Settings with their values, and whether they are of the transaction alone.
+    settings: Vec<(String, String, bool)>,
+    locked: Vec<Request>,
+    /// The advisory lock that an expression waits for.
+    wanted: Option<Request>,
+}
+
+/// A setting with its value, and whether it is of the transaction alone.
+pub(crate) type SetByFunction = (String, String, bool);
+
+/// The last number that a connection took from each sequence, and what the statement that runs has done to the session.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    numbers: Mutex<(BTreeMap<String, i64>, Option<i64>)>,
+    /// Set if a function of the statement has set or locked something.
+    is_touched: AtomicBool,
+    /// Set if the transaction has advisory locks.
+    has_locks: AtomicBool,
+    done: Mutex<Done>,
+}
 
 impl Taken {
+    fn done(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a setting that a function has set.
+    pub(crate) fn set(&self, name: &str, value: &str, is_local: bool) {
+        self.is_touched.store(true, Ordering::Relaxed);
+        self.done().settings.push((name.to_owned(), value.to_owned(), is_local));
+    }
+
+    /// Notes an advisory lock that a function has taken.
+    pub(crate) fn has_locked(&self, locked: Request) {
+        self.is_touched.store(true, Ordering::Relaxed);
+        if locked.of_transaction {
+            self.has_locks.store(true, Ordering::Relaxed);
+        }
+        self.done().locked.push(locked);
+    }
+
+    /// Notes the advisory lock that an expression waits for.
+    pub(crate) fn wants(&self, wanted: Request) {
+        self.done().wanted = Some(wanted);
+    }
+
+    /// The advisory lock that an expression waits for.
+    pub(crate) fn wanted(&self) -> Option<Request> {
+        self.done().wanted.take()
+    }
+
+    /// Ends the statement: the settings that its functions have set.
+    pub(crate) fn end_statement(&self) -> Vec<SetByFunction> {
+        if !self.is_touched.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.done()).settings
+    }
+
+    /// Ends the transaction; returns true if it may have advisory locks.
+    pub(crate) fn end_transaction(&self) -> bool {
+        self.has_locks.swap(false, Ordering::Relaxed)
+    }
+
     pub(crate) fn note(&self, sequence: &str, number: i64) {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         taken.0.insert(sequence.to_owned(), number);
         taken.1 = Some(number);
     }
 
     pub(crate) fn of(&self, sequence: &str) -> Option<i64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0.get(sequence).copied()
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).0.get(sequence).copied()
     }
 
     pub(crate) fn last(&self) -> Option<i64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).1
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 }
 

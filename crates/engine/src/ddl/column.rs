@@ -1,6 +1,6 @@
-//! Adding columns to tables.
+//! Adding columns to tables, and dropping them.
 //!
-//! A table with another column is a new table: it has a number of its own, and rows of another layout. The old one is closed
+//! A table with other columns is a new table: it has a number of its own, and rows of another layout. The old one is closed
 //! permanently; each worker makes converted copies of its partitions, a few rows at a time between its other tasks; then the
 //! number of the old table is marked as dropped, and indexes and foreign keys are those of the new one. Keys stay as they
 //! are, so entries of indexes do, and partitions keep their places.
@@ -12,6 +12,7 @@
 //! convert it.
 
 mod convert;
+mod drop;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,9 +53,23 @@ impl Statements<'_> {
         refuse_column(&before.definitions, old, &column)?;
         let new = next_number(&before.definitions)?;
         let mut definitions = before.definitions.clone();
-        let after = with_column(&mut definitions, old, new, column);
+        let after = with_columns(&mut definitions, old, new, |table| table.columns.push(column));
+        let converter = Converter::adding(&before.definitions, old, after)?;
+        self.rewrite(&before, definitions, converter, old, new)?;
+        Ok(new)
+    }
+
+    /// Replaces a table by one of another number whose rows are converted. `definitions` have the new one in its place.
+    fn rewrite(
+        &self,
+        before: &Arc<Catalog>,
+        definitions: Definitions,
+        converter: Converter,
+        old: TableId,
+        new: TableId,
+    ) -> Result<(), DefineError> {
         check(&definitions)?;
-        let converter = Arc::new(Converter::new(&before.definitions, old, after)?);
+        let converter = Arc::new(converter);
         // Both tables, of one name, while rows are converted; this catalog is never published.
         let mut both = before.definitions.clone();
         both.trees.push(definitions.trees[new.at()].clone());
@@ -62,21 +77,21 @@ impl Statements<'_> {
         let after = Arc::new(before.changed(definitions, &BTreeMap::new()));
 
         let _scheme = self.keep_scheme()?;
-        if let Err(error) = self.close_and_drain(&before, &[old], Closing::Refused, Until::Unused) {
+        if let Err(error) = self.close_and_drain(before, &[old], Closing::Refused, Until::Unused) {
             self.reopen(&[old])?;
             return Err(error);
         }
         // No checkpoint may have the one table without the other.
         let mut state = self.hold_state();
         let done = self
-            .convert(&before, &both, &converter, old, new)
+            .convert(before, &both, &converter, old, new)
             .and_then(|()| self.replace_table(&mut state, &both, &after, old));
         if let Err(error) = done {
-            self.forget_copies(&before, &both, new)?;
+            self.forget_copies(before, &both, new)?;
             self.reopen(&[old])?;
             return Err(error);
         }
-        Ok(new)
+        Ok(())
     }
 
     /// Makes the copies, as partitions of the new table. The caller holds scheme and state.
@@ -158,22 +173,34 @@ fn refuse_column(definitions: &Definitions, table: TableId, column: &ColumnDef) 
             "the rows of table `{name}` have no value for the new column `{added}`; give it a default, or let it be NULL"
         )));
     }
+    refuse_computed(definitions, table)
+}
+
+/// Refuses other columns for a table of which an index is computed from rows by code.
+fn refuse_computed(definitions: &Definitions, table: TableId) -> Result<(), DefineError> {
+    let name = definitions.name_of(table.0);
     let is_computed = |part: &IndexPart| matches!(part, IndexPart::Computed { .. });
     let of_it = definitions.trees.iter().filter_map(TreeDef::as_index).filter(|index| index.of == table.0);
     match of_it.into_iter().find(|index| index.parts.iter().any(is_computed)) {
         Some(index) => Err(DefineError::InUse(format!(
-            "index `{}` of table `{name}` is computed from rows without the new column, by code of a program; drop the index first",
+            "index `{}` of table `{name}` is computed from rows with the columns that there are, by code of a program; drop the \
+             index first",
             index.name
         ))),
         None => Ok(()),
     }
 }
 
-/// Adds a column to the definition of a table, which gets a new number. Returns the table.
-fn with_column(definitions: &mut Definitions, old: TableId, new: TableId, column: ColumnDef) -> TableDef {
+/// Changes the definition of a table, which gets a new number. Returns the table.
+fn with_columns(
+    definitions: &mut Definitions,
+    old: TableId,
+    new: TableId,
+    change: impl FnOnce(&mut TableDef),
+) -> TableDef {
     let before = std::mem::replace(&mut definitions.trees[old.at()], TreeDef::Dropped);
     let TreeDef::Table(mut table) = before else { unreachable!("it was found as a table") };
-    table.columns.push(column);
+    change(&mut table);
     // Its family exists, and keeps its current cuts.
     let is_alone = !definitions.trees.iter().any(|tree| tree.family() == table.family);
     if !is_alone {

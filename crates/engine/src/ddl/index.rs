@@ -198,7 +198,7 @@ impl Statements<'_> {
     }
 
     /// Returns the key range of the next few rows from `from` on.
-    fn next_slice(&self, table: TableId, from: &KeyBuf) -> Result<KeyRange, Abort> {
+    pub(super) fn next_slice(&self, table: TableId, from: &KeyBuf) -> Result<KeyRange, Abort> {
         let _scheme = self.keep_scheme()?;
         let family = self.scheme();
         let family = family.family(table);

@@ -170,6 +170,12 @@ impl<'a> Loader<'a> {
         Ok(self.worker.shard().tables.borrow().locate(table, &key).1 == self.worker.id())
     }
 
+    /// Returns true if this worker owns the row with this encoded key.
+    #[must_use]
+    pub fn owns_encoded(&self, table: TableId, key: &KeyBuf) -> bool {
+        self.worker.shard().tables.borrow().locate(table, key).1 == self.worker.id()
+    }
+
     /// Adds a row or index entry to the tree it belongs to, or sets it aside for its owner.
     pub(super) fn add_raw(&mut self, table: TableId, key: &KeyBuf, row: &[u8]) -> Result<(), LoadError> {
         let shard = self.worker.shard();

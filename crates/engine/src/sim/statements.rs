@@ -13,7 +13,7 @@ use atrapos_transaction::waiting::{self, Stepper};
 
 use super::Simulation;
 use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
-use crate::ddl::{DefineError, NewTable, SchemeLock, Statements};
+use crate::ddl::{DefineError, NewForeignKey, NewTable, SchemeLock, Statements};
 
 /// The time that a statement waits for transactions, by the clock of the simulation.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,6 +58,35 @@ impl Simulation {
     /// The errors of [`create_table`](Simulation::create_table).
     pub fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
         self.statement(|statements| statements.add_column(table, column))
+    }
+
+    /// Drops a column. See [`Database::drop_column`](crate::Database::drop_column).
+    ///
+    /// # Errors
+    /// The errors of [`create_table`](Simulation::create_table).
+    pub fn drop_column(&self, table: &str, column: &str) -> Result<TableId, DefineError> {
+        self.statement(|statements| statements.drop_column(table, column))
+    }
+
+    /// Adds a foreign key. See [`Database::add_foreign_key`](crate::Database::add_foreign_key).
+    ///
+    /// # Errors
+    /// The errors of [`create_table`](Simulation::create_table).
+    pub fn add_foreign_key(&self, child: &str, key: &NewForeignKey) -> Result<(), DefineError> {
+        self.statement(|statements| statements.add_foreign_key(child, key))
+    }
+
+    /// Drops a foreign key. See [`Database::drop_foreign_key`](crate::Database::drop_foreign_key).
+    ///
+    /// # Errors
+    /// The errors of [`create_table`](Simulation::create_table).
+    pub fn drop_foreign_key(
+        &self,
+        child: &str,
+        parent: &str,
+        through: Option<&str>,
+    ) -> Result<(), DefineError> {
+        self.statement(|statements| statements.drop_foreign_key(child, parent, through))
     }
 
     /// Sets the number of steps that may be made from now on while statements wait. After them the statement under way stops

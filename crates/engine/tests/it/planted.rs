@@ -8,7 +8,7 @@ use atrapos::{CentralState, Database, Schema, Scope, TableId, VerifyError, Worke
 
 use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
 use crate::isolation::by_hand::numbers;
-use crate::isolation::{ages, anomalies, bank, hermitage, lists, queues, shared, waiting};
+use crate::isolation::{ages, anomalies, bank, hermitage, lists, queues, shared, unwaited, waiting};
 use crate::support::{Engine, Random, open, show, two_tables};
 use crate::{central, columns, crud, indexes};
 
@@ -49,6 +49,7 @@ fn caught_on(bug: Bug, engine: impl Fn(usize, u64) -> Engine, scenario: Scenario
 fn a_footprint_that_is_not_entered_is_caught() {
     caught(Bug::FootprintNotEntered, lists::lists, lists::serializable);
     caught(Bug::FootprintNotEntered, bank::few_accounts, bank::few);
+    caught(Bug::FootprintNotEntered, numbers, unwaited::locks_are_not_waited_for);
     caught(Bug::LaterFootprintNotEntered, lists::lists, lists::serializable);
 }
 

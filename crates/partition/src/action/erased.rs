@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-use super::{Action, CopiedRow, MissingTable, Operation, RowContext};
+use super::{Action, CopiedRow, MissingTable, Operation, RowContext, WhenLocked};
 use crate::abort::Abort;
 use crate::action::OperationKind;
 
@@ -23,6 +23,9 @@ pub(super) trait AnyOperation: Send {
     fn is_unlocked(&self) -> bool;
     fn maintains(&self) -> bool;
     fn kind(&self) -> OperationKind;
+    fn when_locked(&self) -> WhenLocked;
+    /// Completes it without its lock, and keeps the result.
+    fn without_lock(&mut self) -> Result<(), Abort>;
     /// Runs it, and keeps its result.
     fn apply(&mut self, at: &mut RowContext<'_>) -> Result<(), Abort>;
     /// Runs it on a copy of its row, and keeps the result; returns `None`, and has not run, if it needs more.
@@ -74,6 +77,15 @@ impl<O: Operation> AnyOperation for Content<O> {
 
     fn kind(&self) -> OperationKind {
         self.operation().kind()
+    }
+
+    fn when_locked(&self) -> WhenLocked {
+        self.operation().when_locked()
+    }
+
+    fn without_lock(&mut self) -> Result<(), Abort> {
+        *self = Content::Output(self.take_operation().without_lock()?);
+        Ok(())
     }
 
     fn apply(&mut self, at: &mut RowContext<'_>) -> Result<(), Abort> {
@@ -128,6 +140,15 @@ impl Operation for ErasedOperation {
 
     fn maintains(&self) -> bool {
         self.0.maintains()
+    }
+
+    fn when_locked(&self) -> WhenLocked {
+        self.0.when_locked()
+    }
+
+    fn without_lock(mut self) -> Result<ErasedOperation, Abort> {
+        self.0.without_lock()?;
+        Ok(self)
     }
 
     fn apply(mut self, at: &mut RowContext<'_>) -> Result<ErasedOperation, Abort> {

@@ -146,8 +146,39 @@ impl TableHandle {
         self.insertion(columns, false)
     }
 
+    /// Inserts a row of the values of all columns, in their order, as [`insert`](TableHandle::insert) does.
+    ///
+    /// # Errors
+    /// Those of [`insert`](TableHandle::insert).
+    pub fn insert_values(&self, values: Vec<Value>) -> Result<Action<InsertRow>, Abort> {
+        self.insertion_of(self.layout.new_row_of_values(values)?, true)
+    }
+
+    /// Inserts a row of the values of all columns, in their order, as [`insert_if_absent`](TableHandle::insert_if_absent) does.
+    ///
+    /// # Errors
+    /// Those of [`insert`](TableHandle::insert).
+    pub fn insert_values_if_absent(&self, values: Vec<Value>) -> Result<Action<InsertRow>, Abort> {
+        self.insertion_of(self.layout.new_row_of_values(values)?, false)
+    }
+
+    /// Encodes the row of the values of all columns, in their order: its key, unless that is hidden, and its bytes.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values make no row of the table.
+    pub fn encode_row(&self, values: Vec<Value>) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
+        self.layout.new_row_of_values(values)
+    }
+
     fn insertion(&self, columns: &[(&str, Value)], strict: bool) -> Result<Action<InsertRow>, Abort> {
-        let (key, row) = self.layout.new_row(columns)?;
+        self.insertion_of(self.layout.new_row(columns)?, strict)
+    }
+
+    fn insertion_of(
+        &self,
+        (key, row): (Option<KeyBuf>, Vec<u8>),
+        strict: bool,
+    ) -> Result<Action<InsertRow>, Abort> {
         let Some(key) = key else {
             return Err(super::layout::invalid(format!(
                 "table '{}' has no key of its own; append rows to it with Tx::append",

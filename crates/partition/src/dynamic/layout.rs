@@ -216,21 +216,39 @@ impl TableLayout {
     /// Makes a new row of these columns: its key, unless it is hidden, and its bytes.
     pub fn new_row(&self, given: &[(&str, Value)]) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
         self.check_writable()?;
-        let values = self.complete(given)?;
+        self.row_of(self.complete(given)?)
+    }
+
+    /// Makes a new row of the values of all columns, in their order: its key, unless it is hidden, and its bytes.
+    pub fn new_row_of_values(&self, values: Vec<Value>) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
+        self.check_writable()?;
+        if values.len() != self.columns.len() {
+            return Err(invalid(format!(
+                "table '{}' has {} columns and was given {} values; give one for each column",
+                self.name,
+                self.columns.len(),
+                values.len()
+            )));
+        }
+        for (column, value) in values.iter().enumerate() {
+            self.check(column, value)?;
+        }
+        self.row_of(values)
+    }
+
+    /// Makes a row of values that have been checked.
+    fn row_of(&self, mut values: Vec<Value>) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
         let key = if self.has_hidden_key {
             None
         } else {
-            let parts: Vec<Value> = self.key_columns.iter().map(|column| values[*column].clone()).collect();
+            let take = |column: &usize| std::mem::replace(&mut values[*column], Value::Null);
+            let parts: Vec<Value> = self.key_columns.iter().map(take).collect();
+            let mut places = self.places.iter();
+            values.retain(|_| matches!(places.next(), Some(Place::Row(_))));
             Some(self.key.encode(&parts)?)
         };
-        let columns: Vec<Value> = values
-            .into_iter()
-            .zip(&self.places)
-            .filter(|(_, place)| matches!(place, Place::Row(_)))
-            .map(|(value, _)| value)
-            .collect();
         let mut row = Vec::new();
-        self.row.encode(&columns, &mut row).map_err(|error| self.row_refusal(&error))?;
+        self.row.encode(&values, &mut row).map_err(|error| self.row_refusal(&error))?;
         Ok((key, row))
     }
 

@@ -69,6 +69,12 @@ impl DynRow {
         }
     }
 
+    /// The key as it is stored.
+    #[must_use]
+    pub fn encoded_key(&self) -> &KeyBuf {
+        &self.key
+    }
+
     /// The value of the column with this number.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::cast::Castability;
 use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr};
-use crate::plan::{JoinKind, Node, OutputColumn, Query, RowsFunction, Scan};
+use crate::plan::{JoinKind, Node, OutputColumn, Query, RowsFunction, Scan, WhenLocked};
 use crate::schema::{TableEntry, ViewMeta};
 use crate::types::{Modifier, SqlType};
 
@@ -465,6 +465,7 @@ impl Binder<'_> {
             columns,
             backward: false,
             for_update: true,
+            when_locked: WhenLocked::Wait,
         })
     }
 }

@@ -146,14 +146,32 @@ impl Binder<'_> {
         let first = arguments.remove(0);
         let first = if aggregate == Aggregate::Count { self.settled(first)? } else { first };
         let (wanted, ty) = aggregate.types(first.ty).ok_or_else(|| no_function(name, &types))?;
-        let mut bound = vec![self.coerce(first, wanted, Castability::Implicit)?.expr];
+        let json = aggregate.json_argument();
+        // The key of an object may be of any type.
+        let needed = if json == Some(1) { Castability::Assignment } else { Castability::Implicit };
+        let first =
+            if json == Some(0) { self.json_of(first)? } else { self.coerce(first, wanted, needed)?.expr };
+        let mut bound = vec![first];
         for rest in arguments {
-            bound.push(self.coerce(rest, SqlType::Text, Castability::Implicit)?.expr);
+            bound.push(if json == Some(1) {
+                self.json_of(rest)?
+            } else {
+                self.coerce(rest, SqlType::Text, Castability::Implicit)?.expr
+            });
         }
         if distinct && !order.is_empty() {
             return Err(SqlError::unsupported("DISTINCT and ORDER BY in one call of an aggregate"));
         }
         Ok(AggregateCall { aggregate, arguments: bound, ty, distinct, order, filter })
+    }
+
+    /// The JSON that a value is, or is brought to.
+    fn json_of(&mut self, argument: Typed) -> Result<Expr, SqlError> {
+        let argument = self.settled(argument)?;
+        if matches!(argument.ty, SqlType::Json | SqlType::Jsonb) {
+            return Ok(argument.expr);
+        }
+        Ok(Expr::Call(resolve("to_json", &[ANY])?, vec![argument.expr]))
     }
 
     /// The order in the arguments of an aggregate.
@@ -200,11 +218,24 @@ impl Binder<'_> {
         let mut bound = Vec::new();
         for (at, argument) in arguments.into_iter().enumerate() {
             let wanted = function.argument(at).unwrap_or(ANY);
-            bound.push(if wanted == ANY {
+            let is_document = match name {
+                "json_build_array" | "jsonb_build_array" => true,
+                "json_build_object" | "jsonb_build_object" => at % 2 == 1,
+                "to_json" | "to_jsonb" => matches!(argument.ty, SqlType::Json | SqlType::Jsonb),
+                _ => false,
+            };
+            bound.push(if is_document {
+                self.json_of(argument)?
+            } else if wanted == ANY {
                 self.settled(argument)?.expr
             } else {
                 self.coerce(argument, wanted, Castability::Assignment)?.expr
             });
+        }
+        if let ("to_json" | "to_jsonb", [SqlType::Json | SqlType::Jsonb]) = (name, &types[..]) {
+            let document = bound.remove(0);
+            let from = types[0];
+            return self.coerce(Typed::new(document, from), function.result, Castability::Explicit);
         }
         if name == "pg_typeof" {
             let ty = types.first().copied().unwrap_or(SqlType::Unknown);

@@ -10,7 +10,7 @@ use super::from::From;
 use crate::access;
 use crate::error::SqlError;
 use crate::expr::{CompareOp, Expr};
-use crate::plan::{Access, JoinKind, Node, Scan};
+use crate::plan::{Access, JoinKind, Node, Scan, WhenLocked};
 use crate::schema::TableEntry;
 
 impl Binder<'_> {
@@ -20,7 +20,7 @@ impl Binder<'_> {
         from: From,
         filter: Option<Expr>,
         mut used: Vec<usize>,
-        locks: &Locks,
+        locks: &[Lock],
     ) -> Result<Node, SqlError> {
         let conjuncts = match filter {
             None => Vec::new(),
@@ -36,23 +36,24 @@ impl Binder<'_> {
     }
 }
 
-/// The tables of a FROM whose rows are locked as if they were changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Locks {
-    None,
-    All,
-    /// Those whose columns begin with these numbers.
-    At(Vec<usize>),
+/// A lock that a SELECT asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lock {
+    /// The number of the first column of the table whose rows are locked; all tables if there is none.
+    pub(super) offset: Option<usize>,
+    /// Set if rows are locked as if they were changed.
+    pub(super) for_update: bool,
+    pub(super) when_locked: WhenLocked,
 }
 
-impl Locks {
-    fn holds(&self, offset: usize) -> bool {
-        match self {
-            Locks::None => false,
-            Locks::All => true,
-            Locks::At(offsets) => offsets.contains(&offset),
-        }
-    }
+/// The locks that a SELECT asks for.
+pub(super) type Locks = Vec<Lock>;
+
+/// The lock of the rows of a table: whether they are locked as if they were changed, and the fate of those that are locked.
+fn lock_of(locks: &[Lock], offset: usize) -> (bool, WhenLocked) {
+    let of_it = || locks.iter().filter(|lock| lock.offset.is_none_or(|of| of == offset));
+    let when_locked = of_it().map(|lock| lock.when_locked).max().unwrap_or_default();
+    (of_it().any(|lock| lock.for_update), when_locked)
 }
 
 /// One condition that holds when all do.
@@ -98,11 +99,12 @@ fn is_within(expr: &Expr, (start, end): (usize, usize)) -> bool {
 }
 
 /// Plans a part of a FROM, with conditions about it alone.
-fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], locks: &Locks) -> Result<Node, SqlError> {
+fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], locks: &[Lock]) -> Result<Node, SqlError> {
     match from {
         From::Nothing => Ok(filtered(Node::Values(vec![Vec::new()]), conjuncts)),
         From::Other { node, offset, .. } => {
-            if locks.holds(offset) && !matches!(node, Node::Values(_) | Node::Rows(..) | Node::Virtual(_)) {
+            let is_locked = lock_of(locks, offset) != (false, WhenLocked::Wait);
+            if is_locked && !matches!(node, Node::Values(_) | Node::Rows(..) | Node::Virtual(_)) {
                 return Err(SqlError::unsupported("FOR UPDATE of a subquery"));
             }
             Ok(filtered(node, conjuncts.iter().map(|conjunct| shifted(conjunct, offset)).collect()))
@@ -131,14 +133,15 @@ fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], locks: &Locks) -> Res
     }
 }
 
-fn scan(table: Arc<TableEntry>, offset: usize, conjuncts: Vec<Expr>, used: &[usize], locks: &Locks) -> Scan {
+fn scan(table: Arc<TableEntry>, offset: usize, conjuncts: Vec<Expr>, used: &[usize], locks: &[Lock]) -> Scan {
     let (access, rest) = access::choose(&table, conjuncts);
     let width = table.columns.len();
     let mut columns: Vec<usize> =
         used.iter().filter_map(|at| at.checked_sub(offset)).filter(|at| *at < width).collect();
     columns.sort_unstable();
     columns.dedup();
-    Scan { table, access, filter: all(rest), columns, backward: false, for_update: locks.holds(offset) }
+    let (for_update, when_locked) = lock_of(locks, offset);
+    Scan { table, access, filter: all(rest), columns, backward: false, for_update, when_locked }
 }
 
 fn join(
@@ -148,7 +151,7 @@ fn join(
     on: Vec<Expr>,
     conjuncts: Vec<Expr>,
     used: &[usize],
-    locks: &Locks,
+    locks: &[Lock],
 ) -> Result<Node, SqlError> {
     let (left_range, right_range) = (left.range(), right.range());
     let (mut to_left, mut to_right, mut between, mut above) =
@@ -236,7 +239,7 @@ fn lookup(
     between: &[Expr],
     left_width: usize,
     used: &[usize],
-    locks: &Locks,
+    locks: &[Lock],
 ) -> Option<Scan> {
     if own.iter().chain(between).any(|condition| !condition.subqueries().is_empty()) {
         return None;

@@ -2,12 +2,12 @@
 
 use sqlparser::ast;
 
-use super::joins::Locks;
+use super::joins::{Lock, Locks};
 use super::{Binder, Named, Scope, Typed, ident, object_name};
 use crate::cast::Castability;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
-use crate::plan::{Node, OutputColumn, Query, SortKey};
+use crate::plan::{Node, OutputColumn, Query, SortKey, WhenLocked};
 use crate::types::{Modifier, SqlType};
 
 impl Binder<'_> {
@@ -124,11 +124,13 @@ impl Binder<'_> {
     /// The tables of the scope whose rows a SELECT locks as if it changed them. Rows that are read are locked against changes in any
     /// case: FOR SHARE asks for nothing more.
     pub(super) fn locks(&mut self, clauses: &[ast::LockClause]) -> Result<Locks, SqlError> {
-        let mut locks = Locks::None;
+        let mut locks = Locks::new();
         for lock in clauses {
-            if lock.nonblock.is_some() {
-                return Err(SqlError::unsupported("NOWAIT or SKIP LOCKED"));
-            }
+            let when_locked = match lock.nonblock {
+                None => WhenLocked::Wait,
+                Some(ast::NonBlock::Nowait) => WhenLocked::Fail,
+                Some(ast::NonBlock::SkipLocked) => WhenLocked::Skip,
+            };
             let offset = match &lock.of {
                 None => None,
                 Some(name) => {
@@ -144,17 +146,8 @@ impl Binder<'_> {
                     })?)
                 }
             };
-            if lock.lock_type != ast::LockType::Update {
-                continue;
-            }
-            locks = match (locks, offset) {
-                (_, None) | (Locks::All, _) => Locks::All,
-                (Locks::None, Some(offset)) => Locks::At(vec![offset]),
-                (Locks::At(mut offsets), Some(offset)) => {
-                    offsets.push(offset);
-                    Locks::At(offsets)
-                }
-            };
+            let for_update = lock.lock_type == ast::LockType::Update;
+            locks.push(Lock { offset, for_update, when_locked });
         }
         Ok(locks)
     }

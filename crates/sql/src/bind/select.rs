@@ -2,7 +2,6 @@
 
 use sqlparser::ast;
 
-use super::joins::Locks;
 use super::query::sort_key;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::aggregate::{Aggregate, AggregateCall};
@@ -64,7 +63,7 @@ impl Binder<'_> {
         let locks = self.locks(locks)?;
         let filter = select.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
         let is_grouped = self.begin_groups(select, order)?;
-        if locks != Locks::None && (is_grouped || select.distinct.is_some()) {
+        if !locks.is_empty() && (is_grouped || select.distinct.is_some()) {
             return Err(SqlError::unsupported("FOR UPDATE with GROUP BY, DISTINCT or aggregate functions"));
         }
         self.set_open(true);
@@ -105,7 +104,7 @@ impl Binder<'_> {
             }
         }
         if !added.is_empty() {
-            if locks != Locks::None {
+            if !locks.is_empty() {
                 return Err(SqlError::unsupported(
                     "FOR UPDATE with window functions or functions that return rows",
                 ));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use sqlparser::ast;
 
 use super::from::From;
-use super::joins::Locks;
+use super::joins::Lock;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
-use crate::plan::{Access, Delete, Insert, JoinKind, Node, OutputColumn, Scan, Update};
+use crate::plan::{Access, Delete, Insert, JoinKind, Node, OutputColumn, Scan, Update, WhenLocked};
 use crate::schema::TableEntry;
 use crate::value::Value;
 
@@ -378,7 +378,12 @@ impl Binder<'_> {
         let mut used: Vec<usize> = used.into_iter().filter_map(|at| at.checked_sub(own)).collect();
         used.extend(width..width + own);
         let from = joined.from.take().unwrap_or(From::Nothing);
-        let rows = self.plan_from(from, joined.filter.take(), used, &Locks::At(vec![width]))?;
+        let rows = self.plan_from(
+            from,
+            joined.filter.take(),
+            used,
+            &[Lock { offset: Some(width), for_update: true, when_locked: WhenLocked::Wait }],
+        )?;
         let turned = (width..width + own).chain(0..width).map(Expr::Column).collect();
         let rows = Node::Project(Box::new(rows), turned);
         let scan = Scan {
@@ -388,6 +393,7 @@ impl Binder<'_> {
             columns: (0..own).collect(),
             backward: false,
             for_update: true,
+            when_locked: WhenLocked::Wait,
         };
         Ok((scan, Some(rows)))
     }

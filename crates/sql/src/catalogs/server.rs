@@ -18,13 +18,6 @@ pub(super) static CATALOGS: &[Catalog] = &[
     Catalog { schema: "pg_catalog", name: "pg_settings", oid: 12_002, columns: SETTINGS, rows: settings },
     Catalog {
         schema: "pg_catalog",
-        name: "pg_stat_activity",
-        oid: 12_003,
-        columns: ACTIVITY,
-        rows: activity,
-    },
-    Catalog {
-        schema: "pg_catalog",
         name: "pg_tablespace",
         oid: 1213,
         columns: TABLESPACE,
@@ -257,34 +250,6 @@ fn settings(env: &Env) -> Vec<Row> {
         vec![text(name), Value::from(value), Value::Null, text("Settings"), text(description)]
     };
     env.session.settings.all().map(row).collect()
-}
-
-const ACTIVITY: &[(&str, SqlType)] = &[
-    ("datid", Oid),
-    ("datname", Name),
-    ("pid", Int4),
-    ("usesysid", Oid),
-    ("usename", Name),
-    ("application_name", Text),
-    ("xact_start", Timestamptz),
-    ("state", Text),
-    ("backend_type", Text),
-];
-
-/// The connection that asks: others are not told of here.
-fn activity(env: &Env) -> Vec<Row> {
-    let session = &env.session;
-    vec![vec![
-        int(5),
-        text(&session.database),
-        int(session.process_id),
-        int(ROLE),
-        text(&session.user),
-        text(session.settings.get("application_name").unwrap_or("")),
-        Value::Timestamp(session.began),
-        text("active"),
-        text("client backend"),
-    ]]
 }
 
 const TABLESPACE: &[(&str, SqlType)] = &[

@@ -306,8 +306,13 @@ impl Connection {
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
         self.cancel.begin(self.settings.limits().statement);
+        if let Some(portal) = self.portals.get(portal) {
+            self.activity.begins(&portal.prepared.text);
+        }
         let done = self.execute_portal(portal, limit, ends, sink).await;
-        self.checked(done).await
+        let done = self.checked(done).await;
+        self.tell_activity();
+        done
     }
 
     async fn execute_portal(
@@ -404,7 +409,9 @@ impl Connection {
     /// # Errors
     /// When the transaction could not commit.
     pub async fn sync(&mut self) -> Result<(), SqlError> {
-        self.end_implicit(true).await
+        let done = self.end_implicit(true).await;
+        self.tell_activity();
+        done
     }
 }
 

@@ -7,10 +7,14 @@ use sqlparser::ast;
 
 use super::Connection;
 use crate::bind::Binder;
+use crate::counts::Count;
 use crate::error::SqlError;
+use crate::exec::Profile;
+use crate::lift::{Lifted, Literal, lift};
 use crate::plan::{OutputColumn, Plan, Work};
 use crate::sink::Column;
 use crate::types::SqlType;
+use crate::value::Value;
 
 /// The most plans that a connection keeps for texts of simple queries.
 const MAX_PLANS: usize = 256;
@@ -25,6 +29,10 @@ pub(super) struct CachedPlan {
     pub(super) columns: Option<Arc<[Column]>>,
     /// The version of the schema that it was made with.
     pub(super) version: u64,
+    /// The place in which its executions are counted.
+    pub(super) count: Option<Arc<Count>>,
+    /// The place for measures of its parts, if it is run to be explained.
+    pub(super) profile: Option<Arc<Profile>>,
 }
 
 /// Returns true for a statement that becomes a plan.
@@ -47,6 +55,47 @@ impl Connection {
         }
         let version = self.database.schema().version;
         self.plans.get(text).filter(|cached| cached.version == version).cloned()
+    }
+
+    /// The plan of a statement whose literals are lifted, with their values; `None` if it has to be planned as it is.
+    pub(super) async fn lifted(
+        &mut self,
+        text: &str,
+    ) -> Option<Result<(CachedPlan, Arc<[Value]>), SqlError>> {
+        if self.kind == super::Kind::Failed {
+            return None;
+        }
+        let lifted = lift(text)?;
+        let version = self.database.schema().version;
+        let known = self.lifted.get(&lifted.key);
+        let planned = match known {
+            Some(None) => return None,
+            Some(Some(planned)) if planned.version == version => planned.clone(),
+            _ => {
+                let planned = Box::pin(self.plan_lifted(&lifted)).await;
+                if self.lifted.len() >= MAX_PLANS {
+                    self.lifted.clear();
+                }
+                self.lifted.insert(lifted.key, planned.clone());
+                planned?
+            }
+        };
+        let values = lifted.literals.iter().zip(planned.types.iter());
+        let values: Result<Arc<[Value]>, SqlError> = values.map(|(literal, ty)| literal.value(*ty)).collect();
+        Some(values.map(|values| (planned, values)))
+    }
+
+    /// Plans a statement with lifted literals; `None` if that is not possible, or a parameter would be an object's number.
+    async fn plan_lifted(&mut self, lifted: &Lifted) -> Option<CachedPlan> {
+        let statements = crate::parse::statements(&lifted.text).ok()?;
+        let [statement] = &statements[..] else { return None };
+        if !is_planned(statement) {
+            return None;
+        }
+        let types: Vec<Option<SqlType>> = lifted.literals.iter().map(Literal::ty).collect();
+        let planned = self.plan(statement, &lifted.text, &types, false).await.ok()?;
+        let is_same = planned.types.len() == types.len() && !planned.types.iter().any(|ty| ty.is_oid());
+        is_same.then_some(planned)
     }
 
     /// Plans a statement; waits while a table that it uses is being replaced.
@@ -79,8 +128,9 @@ impl Connection {
                 continue;
             }
             let columns = plan.columns().map(|columns| columns.iter().map(OutputColumn::described).collect());
-            let cached =
-                CachedPlan { plan: Arc::new(plan), types: types.into(), columns, version: schema.version };
+            let count = database.counts().place(text.trim().trim_end_matches(';'));
+            let (plan, types, version) = (Arc::new(plan), types.into(), schema.version);
+            let cached = CachedPlan { plan, types, columns, version, count, profile: None };
             if keeps && text.len() <= MAX_CACHED_TEXT {
                 if self.plans.len() >= MAX_PLANS {
                     self.plans.clear();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use atrapos::catalog::Value as Stored;
 use atrapos::{Route, WorkerId};
@@ -38,14 +39,15 @@ impl Connection {
     pub(super) async fn run_simple(
         &mut self,
         planned: &CachedPlan,
+        params: Arc<[Value]>,
         ends: bool,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
-        if !planned.types.is_empty() {
+        if planned.types.len() != params.len() {
             return Err(SqlError::new(SqlState::UNDEFINED_PARAMETER, "there is no parameter $1"));
         }
         let formats: Arc<[Format]> = Arc::from([]);
-        let answer = self.run(planned, Arc::from([]), formats, ends).await?;
+        let answer = self.run(planned, params, formats, ends).await?;
         if let Some(columns) = &planned.columns {
             sink.row_description(columns);
         }
@@ -56,6 +58,22 @@ impl Connection {
 
     /// Runs a plan. `ends` says that nothing of its transaction follows.
     pub(super) async fn run(
+        &mut self,
+        planned: &CachedPlan,
+        params: Arc<[Value]>,
+        formats: Arc<[Format]>,
+        ends: bool,
+    ) -> Result<Answer, SqlError> {
+        let began = planned.count.as_ref().map(|_| Instant::now());
+        let done = self.run_plan(planned, params, formats, ends).await;
+        if let (Ok(answer), Some(count), Some(began)) = (&done, &planned.count, began) {
+            count.add(answer.rows(), began.elapsed());
+        }
+        self.take_settings()?;
+        done
+    }
+
+    async fn run_plan(
         &mut self,
         planned: &CachedPlan,
         params: Arc<[Value]>,
@@ -77,6 +95,7 @@ impl Connection {
             cancel: Arc::clone(&self.cancel),
             sequences: Arc::clone(self.database.sequences()),
             max_bytes: self.database.options().max_answer_bytes,
+            profile: planned.profile.clone(),
         };
         if planned.plan.tables.is_empty() {
             let done = if planned.plan.is_of_constants() {
@@ -165,6 +184,7 @@ impl Connection {
         };
         if !commits || done.is_err() {
             if let Some(before) = self.settings_before.take() {
+                self.local_settings.clear();
                 self.settings.restore(&before);
                 self.settings_changed();
             }

@@ -1,6 +1,7 @@
 //! Statements that become no plan: of transactions, settings and definitions, EXPLAIN.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use sqlparser::ast;
 
@@ -10,7 +11,7 @@ use super::{Connection, Kind};
 use crate::bind::{first_words, ident};
 use crate::ddl::Change;
 use crate::error::{Severity, SqlError, SqlState};
-use crate::exec::encode_rows;
+use crate::exec::{Profile, encode_rows};
 use crate::explain;
 use crate::expr::Env;
 use crate::format::Format;
@@ -87,21 +88,26 @@ impl Connection {
                 self.fetch(name, direction, into.is_some(), sink, describes).await
             }
             ast::Statement::Close { cursor } => self.close_cursor(cursor, sink),
-            ast::Statement::Explain { statement, analyze: false, .. } => {
-                self.explain(statement, text, sink, describes).await
+            ast::Statement::Explain {
+                statement,
+                analyze,
+                format,
+                options,
+                query_plan: false,
+                estimate: false,
+                ..
+            } => {
+                let runs = explain_runs(*analyze, format.as_ref(), options.as_deref().unwrap_or_default())?;
+                self.explain(statement, text, runs, sink, describes).await
             }
-            ast::Statement::Vacuum(_) => {
-                if self.kind == Kind::Explicit {
-                    return Err(SqlError::new(
-                        SqlState::ACTIVE_SQL_TRANSACTION,
-                        "VACUUM cannot run inside a transaction block",
-                    ));
-                }
-                sink.complete("VACUUM");
-                Ok(())
-            }
+            ast::Statement::Vacuum(_) => self.vacuum(sink),
             ast::Statement::Analyze(_) => {
                 sink.complete("ANALYZE");
+                Ok(())
+            }
+            ast::Statement::UNLISTEN { .. } => {
+                // Nobody listens, as LISTEN is refused.
+                sink.complete("UNLISTEN");
                 Ok(())
             }
             ast::Statement::Copy { .. } => self.copy(statement, text, sink).await,
@@ -114,6 +120,18 @@ impl Connection {
             | ast::Statement::Drop { .. } => self.define(statement, text, sink).await,
             other => Err(SqlError::unsupported(first_words(&other.to_string()))),
         }
+    }
+
+    /// Does nothing, as there is nothing to do.
+    fn vacuum(&self, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        if self.kind == Kind::Explicit {
+            return Err(SqlError::new(
+                SqlState::ACTIVE_SQL_TRANSACTION,
+                "VACUUM cannot run inside a transaction block",
+            ));
+        }
+        sink.complete("VACUUM");
+        Ok(())
     }
 
     fn begin(
@@ -225,12 +243,20 @@ impl Connection {
                 if matches!(scope, Some(ast::ContextModifier::Global)) {
                     return Err(SqlError::unsupported("SET GLOBAL"));
                 }
+                let is_local = matches!(scope, Some(ast::ContextModifier::Local));
+                if is_local && matches!(self.kind, Kind::None | Kind::Implicit) {
+                    let warning = SqlError::new(
+                        SqlState::NO_ACTIVE_SQL_TRANSACTION,
+                        "SET LOCAL can only be used in transaction blocks",
+                    );
+                    sink.notice(&warning.severity(Severity::Warning));
+                }
                 let name = variable.to_string();
                 let values: Vec<String> = values.iter().map(setting_value).collect();
                 if values.len() == 1 && values[0].eq_ignore_ascii_case("default") {
                     self.settings.reset(&name)?;
                 } else {
-                    self.settings.set(&name, &values.join(", "))?;
+                    self.change_setting(&name, &values.join(", "), is_local)?;
                 }
             }
             ast::Set::SetTimeZone { local: false, value } => {
@@ -277,10 +303,15 @@ impl Connection {
                 self.portals.clear();
                 self.cursors.clear();
                 self.plans.clear();
+                self.lifted.clear();
+                self.database.connections().advisory.unlock_all(self.process_id);
                 self.settings.reset_all();
                 self.settings_changed();
             }
-            ast::DiscardObject::PLANS => self.plans.clear(),
+            ast::DiscardObject::PLANS => {
+                self.plans.clear();
+                self.lifted.clear();
+            }
             ast::DiscardObject::SEQUENCES => self.taken = Arc::default(),
             ast::DiscardObject::TEMP => {}
         }
@@ -324,10 +355,13 @@ impl Connection {
         &mut self,
         statement: &ast::Statement,
         text: &str,
+        runs: bool,
         sink: &mut dyn Sink,
         describes: bool,
     ) -> Result<(), SqlError> {
-        let planned = self.plan(statement, text, &[], false).await?;
+        let began = Instant::now();
+        let mut planned = self.plan(statement, text, &[], false).await?;
+        planned.count = None;
         let env = Env {
             params: planned.types.iter().map(|_| Value::Null).collect(),
             outer: Vec::new(),
@@ -336,10 +370,21 @@ impl Connection {
             schema: self.database.schema(),
         };
         let is_routed = route_of(&planned.plan, &env)?.is_some();
-        let rows: Vec<Vec<Value>> = explain::lines(&planned.plan, is_routed)
-            .into_iter()
-            .map(|line| vec![Value::from(line)])
-            .collect();
+        let mut lines = Vec::new();
+        if runs {
+            let planning = began.elapsed();
+            let profile = Arc::new(Profile::default());
+            planned.profile = Some(Arc::clone(&profile));
+            let began = Instant::now();
+            let ends = self.kind == Kind::None;
+            self.run(&planned, Arc::from([]), Arc::from([]), ends).await?;
+            let took = [("Planning", planning), ("Execution", began.elapsed())];
+            lines.append(&mut explain::lines(&planned.plan, is_routed, Some(&profile)));
+            lines.extend(took.map(|(what, took)| format!("{what} Time: {:.3} ms", took.as_secs_f64() * 1e3)));
+        } else {
+            lines.append(&mut explain::lines(&planned.plan, is_routed, None));
+        }
+        let rows: Vec<Vec<Value>> = lines.into_iter().map(|line| vec![Value::from(line)]).collect();
         self.give_rows(&[text_column("QUERY PLAN")], &rows, "EXPLAIN", sink, describes)
     }
 
@@ -390,6 +435,40 @@ impl Connection {
         sink.complete(done.tag);
         Ok(())
     }
+}
+
+/// Returns true if EXPLAIN with these options runs the statement. Details that there are none of may be asked for or not.
+fn explain_runs(
+    analyze: bool,
+    format: Option<&ast::AnalyzeFormatKind>,
+    options: &[ast::UtilityOption],
+) -> Result<bool, SqlError> {
+    if let Some(format) = format {
+        return Err(SqlError::unsupported(format!("EXPLAIN with the format {format}")));
+    }
+    let mut runs = analyze;
+    for option in options {
+        let value = option.arg.as_ref().map(|arg| setting_value(arg).to_lowercase());
+        let is_on = match value.as_deref() {
+            None | Some("on" | "true" | "1") => true,
+            Some("off" | "false" | "0") => false,
+            Some("text") if option.name.value.eq_ignore_ascii_case("format") => true,
+            Some(other) => {
+                return Err(SqlError::unsupported(format!("EXPLAIN with {} {other}", option.name.value)));
+            }
+        };
+        match &option.name.value.to_lowercase()[..] {
+            "analyze" => runs = is_on,
+            "verbose" | "costs" | "settings" | "buffers" | "wal" | "timing" | "summary" | "format" => {}
+            other => {
+                return Err(SqlError::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("unrecognized EXPLAIN option \"{other}\""),
+                ));
+            }
+        }
+    }
+    Ok(runs)
 }
 
 /// The text of a value that a setting is set to.

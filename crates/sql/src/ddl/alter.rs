@@ -3,11 +3,10 @@
 //! A primary key clusters rows, so a table that gets one is made anew: it is closed, its rows are loaded in bulk into a new table of
 //! the engine, in the order of their keys and evenly over the workers, and the name leads to that one from then on.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use atrapos::catalog::{ColumnDef, KeyCodec, Value as Stored};
-use atrapos::{LoadError, LoadProgress};
+use atrapos::{KeyBuf, LoadError, LoadProgress};
 use sqlparser::ast;
 
 use super::draft::Draft;
@@ -55,11 +54,8 @@ impl Change<'_> {
                     self.rename_table(&table, new)?;
                 }
                 ast::AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
-                    let missing = |name: &&ast::Ident| table.column(&crate::bind::ident(name)).is_none();
-                    match column_names.iter().find(missing) {
-                        Some(_) if *if_exists && column_names.len() == 1 => {}
-                        Some(name) => return Err(table.no_column(&crate::bind::ident(name))),
-                        None => return Err(SqlError::unsupported("ALTER TABLE DROP COLUMN")),
+                    for column in column_names {
+                        self.drop_column(&name, &crate::bind::ident(column), *if_exists)?;
                     }
                 }
                 other => {
@@ -108,6 +104,10 @@ impl Change<'_> {
                 self.check_expressions(&draft)?;
                 self.add_check_to(table, &TableMeta { checks: draft.checks, ..table.meta.clone() })
             }
+            ast::TableConstraint::ForeignKey(_) => {
+                self.add_constraint_to(&mut draft, schema, constraint)?;
+                self.add_foreign_key(table, draft)
+            }
             other => {
                 let words: String =
                     other.to_string().split_whitespace().take(3).collect::<Vec<_>>().join(" ");
@@ -141,7 +141,7 @@ impl Change<'_> {
             let rows = self.rows_of(table, &meta)?;
             new.table.splits = splits(&rows, self.db.database().workers());
             self.db.database().create_table(new).map_err(|error| refused(&error))?;
-            if let Err(error) = self.fill(&engine, table, &meta, rows) {
+            if let Err(error) = self.fill(&engine, table, rows) {
                 self.db.database().drop_table(&engine).map_err(|error| refused(&error))?;
                 return Err(error);
             }
@@ -155,12 +155,13 @@ impl Change<'_> {
         self.db.database().drop_table(&table.meta.engine).map_err(|error| refused(&error))
     }
 
-    /// All rows of a table that nobody uses, by their keys.
+    /// All rows of a table that nobody uses, in the order of their keys.
     fn rows_of(&self, table: &TableEntry, meta: &TableMeta) -> Result<Rows, SqlError> {
         let rows = self.stored_rows(table)?;
         let Some(key) = meta.indexes.iter().find(|index| index.primary) else { return Ok(Rows::new()) };
-        let mut sorted = Rows::new();
+        let mut sorted = Rows::with_capacity(rows.len());
         let fields: Vec<ColumnDef> = table.handle.columns().to_vec();
+        let codec = codec(&fields, &key.columns);
         for row in rows {
             let parts: Vec<Stored> = key.columns.iter().map(|(column, _)| row[*column].clone()).collect();
             if let Some(at) = parts.iter().position(Stored::is_null) {
@@ -172,41 +173,40 @@ impl Change<'_> {
                 .table(&table.name)
                 .column(column));
             }
-            let codec = codec(&fields, &key.columns);
             let bytes = codec.encode(&parts).map_err(|error| {
                 SqlError::new(SqlState::INTERNAL_ERROR, format!("a row cannot be made a key: {error}"))
             })?;
-            if sorted.insert(bytes.to_vec(), row).is_some() {
-                return Err(SqlError::new(
-                    SqlState::UNIQUE_VIOLATION,
-                    format!("could not create unique index \"{}\"", key.name),
-                )
-                .detail("A key is duplicated.")
-                .table(&table.name)
-                .constraint(&key.name));
-            }
+            sorted.push((bytes, row));
+        }
+        // Mostly they are in order already.
+        sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
+        if sorted.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(SqlError::new(
+                SqlState::UNIQUE_VIOLATION,
+                format!("could not create unique index \"{}\"", key.name),
+            )
+            .detail("A key is duplicated.")
+            .table(&table.name)
+            .constraint(&key.name));
         }
         Ok(sorted)
     }
 
     /// Loads rows into a new table.
-    fn fill(&self, engine: &str, table: &TableEntry, meta: &TableMeta, rows: Rows) -> Result<(), SqlError> {
-        let handle = self.db.database().table_named(engine);
-        let handle = handle.map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?;
-        let names: Arc<[String]> = meta.columns.iter().map(|column| column.name.clone()).collect();
-        let key: Vec<usize> = meta
-            .indexes
-            .iter()
-            .find(|index| index.primary)
-            .map_or_else(Vec::new, |key| key.columns.iter().map(|(column, _)| *column).collect());
-        let rows: Arc<Vec<Vec<Stored>>> = Arc::new(rows.into_values().collect());
+    fn fill(&self, engine: &str, table: &TableEntry, rows: Rows) -> Result<(), SqlError> {
+        let internal = |why: String| SqlError::new(SqlState::INTERNAL_ERROR, why).table(&table.name);
+        let handle = self.db.database().table_named(engine).map_err(|error| internal(error.to_string()))?;
+        let encoded = |(_, row): (KeyBuf, Vec<Stored>)| match handle.encode_row(row) {
+            Ok((Some(key), bytes)) => Ok((key, bytes)),
+            Ok((None, _)) => Err(internal("a table with a primary key has none".to_owned())),
+            Err(abort) => Err(SqlError::of_abort(&abort)),
+        };
+        let rows: Vec<(KeyBuf, Vec<u8>)> = rows.into_iter().map(encoded).collect::<Result<_, _>>()?;
+        let (rows, number) = (Arc::new(rows), handle.id());
         let loaded = self.db.database().load(&LoadProgress::default(), move |loader| {
-            for row in rows.iter() {
-                let parts: Vec<Stored> = key.iter().map(|column| row[*column].clone()).collect();
-                if loader.owns_row(&handle, &parts)? {
-                    let columns: Vec<(&str, Stored)> =
-                        names.iter().map(String::as_str).zip(row.iter().cloned()).collect();
-                    loader.add_row(&handle, &columns)?;
+            for (key, row) in rows.iter() {
+                if loader.owns_encoded(number, key) {
+                    loader.add_encoded(number, key, row)?;
                 }
             }
             Ok(())
@@ -215,7 +215,7 @@ impl Change<'_> {
             LoadError::Duplicate { .. } => {
                 SqlError::new(SqlState::UNIQUE_VIOLATION, error.to_string()).table(&table.name)
             }
-            error => SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()).table(&table.name),
+            error => internal(error.to_string()),
         })
     }
 
@@ -303,8 +303,8 @@ impl Change<'_> {
     }
 }
 
-/// Rows by their encoded keys.
-type Rows = BTreeMap<Vec<u8>, Vec<Stored>>;
+/// Rows with their encoded keys, in the order of these.
+type Rows = Vec<(KeyBuf, Vec<Stored>)>;
 
 fn codec(columns: &[ColumnDef], key: &[(usize, bool)]) -> KeyCodec {
     use atrapos::KeyPart;
@@ -321,10 +321,5 @@ fn splits(rows: &Rows, workers: usize) -> Vec<Vec<u8>> {
         return Vec::new();
     }
     let part = rows.len() / workers;
-    rows.keys()
-        .enumerate()
-        .filter(|(at, _)| *at > 0 && at % part == 0)
-        .map(|(_, key)| key.clone())
-        .take(workers - 1)
-        .collect()
+    (1..workers).map(|worker| rows[worker * part].0.to_vec()).collect()
 }

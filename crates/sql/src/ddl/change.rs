@@ -64,6 +64,8 @@ impl Change<'_> {
             settings: Arc::new(Settings::new("")),
             taken: Arc::default(),
             connections: Arc::clone(self.db.connections()),
+            engine: Arc::clone(self.db.database()),
+            counts: Arc::clone(self.db.counts()),
         };
         Env {
             params: Arc::from([]),
@@ -114,7 +116,7 @@ impl Change<'_> {
         } else if meta.indexes.iter().any(|index| index.name == name) {
             return Err(SqlError::unsupported("ALTER TABLE DROP CONSTRAINT of a primary key"));
         } else if meta.foreign_keys.iter().any(|foreign| foreign.name == name) {
-            return Err(SqlError::unsupported("ALTER TABLE DROP CONSTRAINT of a foreign key"));
+            return self.drop_foreign_key(table, name);
         } else if if_exists {
             return Ok(());
         } else {

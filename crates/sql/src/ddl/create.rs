@@ -1,7 +1,7 @@
 //! CREATE TABLE, CREATE INDEX and CREATE SEQUENCE.
 
-use atrapos::catalog::{ColumnDef, IndexDef, IndexPart, KeyColumn, OnDelete, PrimaryKey, TableDef};
-use atrapos::{NewForeignKey, NewTable};
+use atrapos::NewTable;
+use atrapos::catalog::{ColumnDef, IndexDef, IndexPart, KeyColumn, PrimaryKey, TableDef};
 use sqlparser::ast;
 
 use super::draft::{Draft, plain_column, sequence_meta};
@@ -45,7 +45,7 @@ impl Change<'_> {
         for column in &create.columns {
             self.add_column_to(&mut draft, &schema, column)?;
         }
-        // Keys first: they make columns NOT NULL, which foreign keys ask for.
+        // Keys first: a foreign key may be to that of the table itself.
         let is_foreign =
             |constraint: &&ast::TableConstraint| matches!(constraint, ast::TableConstraint::ForeignKey(_));
         for constraint in create.constraints.iter().filter(|constraint| !is_foreign(constraint)) {
@@ -116,7 +116,7 @@ impl Change<'_> {
                 }
                 ast::ColumnOption::Check(check) => {
                     let base = format!("{}_{name}_check", draft.name);
-                    draft.add_check(schema, check.name.as_ref().or(constraint_name), &check.expr, base);
+                    draft.add_check(schema, check.name.as_ref().or(constraint_name), &check.expr, &base)?;
                 }
                 ast::ColumnOption::Generated {
                     generated_as,
@@ -159,8 +159,7 @@ impl Change<'_> {
             }
             ast::TableConstraint::Check(check) => {
                 let base = format!("{}_check", draft.name);
-                draft.add_check(schema, check.name.as_ref(), &check.expr, base);
-                Ok(())
+                draft.add_check(schema, check.name.as_ref(), &check.expr, &base)
             }
             ast::TableConstraint::ForeignKey(foreign) => {
                 let columns: Result<Vec<usize>, SqlError> =
@@ -288,49 +287,6 @@ impl Change<'_> {
         Ok((NewTable { table, indexes, foreign_keys }, meta))
     }
 
-    /// The engine's definitions of the foreign keys of a table; adds the indexes that they go through.
-    fn references(
-        &self,
-        draft: &Draft,
-        engine: &str,
-        indexes: &mut Vec<IndexDef>,
-    ) -> Result<Vec<NewForeignKey>, SqlError> {
-        let schema = self.db.schema();
-        let mut foreign_keys = Vec::new();
-        for foreign in &draft.foreign_keys {
-            let begins = |index: &IndexMeta| {
-                index
-                    .columns
-                    .iter()
-                    .map(|(column, _)| *column)
-                    .take(foreign.columns.len())
-                    .eq(foreign.columns.iter().copied())
-            };
-            let through = match draft.indexes.iter().find(|index| begins(index)) {
-                Some(index) => index.engine.clone(),
-                None => {
-                    // The engine finds the rows that refer to another by an index, which is no index of the schema.
-                    let name = format!("{engine}~{}", foreign.name);
-                    let columns = foreign.columns.iter().map(|column| (*column, false)).collect();
-                    let meta = IndexMeta {
-                        name: name.clone(),
-                        engine: None,
-                        columns,
-                        unique: false,
-                        primary: false,
-                        constraint: false,
-                    };
-                    indexes.push(index_def(name.clone(), &meta));
-                    Some(name)
-                }
-            };
-            let on_delete = if foreign.cascade { OnDelete::Cascade } else { OnDelete::Restrict };
-            let parent = schema.table(&foreign.parent)?.meta.engine.clone();
-            foreign_keys.push(NewForeignKey { parent, through, on_delete });
-        }
-        Ok(foreign_keys)
-    }
-
     pub(super) fn create_index(&self, create: &ast::CreateIndex) -> Result<Done, SqlError> {
         let refused_clauses = [
             (create.predicate.is_some(), "WHERE of an index"),
@@ -443,7 +399,7 @@ impl Change<'_> {
     }
 }
 
-fn index_def(name: String, index: &IndexMeta) -> IndexDef {
+pub(super) fn index_def(name: String, index: &IndexMeta) -> IndexDef {
     let part = |(place, descending): &(usize, bool)| {
         IndexPart::Column(KeyColumn { column: *place as u16, descending: *descending })
     };

@@ -73,8 +73,7 @@ impl Draft {
         } else {
             format!("{}_{}_key", self.name, self.names_of(&places))
         };
-        let name = name.map_or_else(|| schema.free_name(&base, &self.names), ident);
-        self.names.push(name.clone());
+        let name = self.constraint_name(schema, name, &base)?;
         if primary {
             places.iter().for_each(|place| self.columns[*place].not_null = true);
         }
@@ -89,11 +88,32 @@ impl Draft {
         schema: &Schema,
         name: Option<&ast::Ident>,
         expr: &ast::Expr,
-        base: String,
-    ) {
-        let name = name.map_or_else(|| schema.free_name(&base, &self.names), ident);
-        self.names.push(name.clone());
+        base: &str,
+    ) -> Result<(), SqlError> {
+        let name = self.constraint_name(schema, name, base)?;
         self.checks.push(CheckMeta { name, expression: expr.to_string() });
+        Ok(())
+    }
+
+    /// The name of a new constraint: the one that is given, or one that is free.
+    fn constraint_name(
+        &mut self,
+        schema: &Schema,
+        given: Option<&ast::Ident>,
+        base: &str,
+    ) -> Result<String, SqlError> {
+        let name = given.map_or_else(|| schema.free_name(base, &self.names), ident);
+        let is_taken = self.checks.iter().any(|check| check.name == name)
+            || self.foreign_keys.iter().any(|foreign| foreign.name == name)
+            || self.indexes.iter().any(|index| index.constraint && index.name == name);
+        if is_taken && given.is_some() {
+            return Err(SqlError::new(
+                SqlState::DUPLICATE_OBJECT,
+                format!("constraint \"{name}\" for relation \"{}\" already exists", self.name),
+            ));
+        }
+        self.names.push(name.clone());
+        Ok(name)
     }
 
     pub(super) fn add_foreign(
@@ -117,50 +137,83 @@ impl Draft {
         if foreign.match_kind.is_some() || foreign.characteristics.is_some() {
             return Err(SqlError::unsupported("MATCH or DEFERRABLE of a foreign key"));
         }
-        if parent == self.name {
-            return Err(SqlError::unsupported("a foreign key of a table to itself"));
+        let (key, types) = self.referred(schema, &parent)?;
+        let base = format!("{}_{}_fkey", self.name, self.names_of(&columns));
+        let mut columns = columns;
+        if !foreign.referred_columns.is_empty() {
+            columns = self.in_key_order(schema, &parent, &key, &foreign.referred_columns, &columns)?;
         }
-        let table = schema.table(&parent)?;
-        let Some(key) = table.cluster_key() else {
-            return Err(SqlError::new(
-                SqlState::INVALID_FOREIGN_KEY,
-                format!("there is no primary key for referenced table \"{parent}\""),
-            ));
-        };
-        let referred: Vec<usize> = if foreign.referred_columns.is_empty() {
-            key.columns.iter().map(|(column, _)| *column).collect()
-        } else {
-            let place =
-                |name: &ast::Ident| table.column(&ident(name)).ok_or_else(|| table.no_column(&ident(name)));
-            foreign.referred_columns.iter().map(place).collect::<Result<_, _>>()?
-        };
-        if !key.columns.iter().map(|(column, _)| *column).eq(referred.iter().copied()) {
-            return Err(SqlError::unsupported("a foreign key to other columns than the primary key"));
-        }
-        if columns.len() != referred.len() {
+        if columns.len() != key.len() {
             return Err(SqlError::new(
                 SqlState::INVALID_FOREIGN_KEY,
                 "number of referencing and referenced columns for foreign key disagree",
             ));
         }
-        for (column, parent_column) in columns.iter().zip(&referred) {
-            let (column, parent_column) = (&self.columns[*column], &table.columns[*parent_column]);
-            if column.ty != parent_column.ty.oid() {
-                return Err(SqlError::unsupported("a foreign key between columns of different types"));
-            }
-            if !column.not_null {
-                return Err(SqlError::unsupported(format!(
-                    "a foreign key of column \"{}\", which may be NULL",
-                    column.name
-                ))
-                .hint("Declare the column NOT NULL."));
+        for (column, ty) in columns.iter().zip(&types) {
+            if self.columns[*column].ty != *ty {
+                return Err(SqlError::unsupported("a foreign key between columns of different types")
+                    .detail(format!("Column \"{}\" has another type.", self.columns[*column].name))
+                    .hint("Declare both columns with the same type."));
             }
         }
-        let base = format!("{}_{}_fkey", self.name, self.names_of(&columns));
-        let name = foreign.name.as_ref().map_or_else(|| schema.free_name(&base, &self.names), ident);
-        self.names.push(name.clone());
+        let name = self.constraint_name(schema, foreign.name.as_ref(), &base)?;
         self.foreign_keys.push(ForeignMeta { name, columns, parent, cascade });
         Ok(())
+    }
+
+    /// The names of the columns of the primary key of a table that is referred to, and the numbers of their types.
+    fn referred(&self, schema: &Schema, parent: &str) -> Result<(Vec<String>, Vec<u32>), SqlError> {
+        let no_key = || {
+            SqlError::new(
+                SqlState::INVALID_FOREIGN_KEY,
+                format!("there is no primary key for referenced table \"{parent}\""),
+            )
+        };
+        if parent == self.name {
+            let is_key = |index: &&IndexMeta| index.primary && index.engine.is_none();
+            let key = self.indexes.iter().find(is_key).ok_or_else(no_key)?;
+            let columns = key.columns.iter().map(|(column, _)| &self.columns[*column]);
+            return Ok(columns.map(|column| (column.name.clone(), column.ty)).unzip());
+        }
+        let table = schema.table(parent)?;
+        let key = table.cluster_key().ok_or_else(no_key)?;
+        let columns = key.columns.iter().map(|(column, _)| &table.columns[*column]);
+        Ok(columns.map(|column| (column.name.clone(), column.ty.oid())).unzip())
+    }
+
+    /// The columns that refer to those of a key, in the order of the key.
+    fn in_key_order(
+        &self,
+        schema: &Schema,
+        parent: &str,
+        key: &[String],
+        named: &[ast::Ident],
+        columns: &[usize],
+    ) -> Result<Vec<usize>, SqlError> {
+        let named: Vec<String> = named.iter().map(ident).collect();
+        let is_there = |name: &String| match schema.tables.get(parent).filter(|_| parent != self.name) {
+            Some(table) => table.column(name).is_some(),
+            None => self.columns.iter().any(|column| column.name == *name),
+        };
+        if let Some(name) = named.iter().find(|name| !is_there(name)) {
+            return Err(SqlError::new(
+                SqlState::UNDEFINED_COLUMN,
+                format!("column \"{name}\" referenced in foreign key constraint does not exist"),
+            ));
+        }
+        let place = |part: &String| named.iter().position(|name| name == part);
+        let places: Option<Vec<usize>> = key.iter().map(place).collect();
+        if named.len() != columns.len() {
+            return Err(SqlError::new(
+                SqlState::INVALID_FOREIGN_KEY,
+                "number of referencing and referenced columns for foreign key disagree",
+            ));
+        }
+        let places = places.filter(|places| places.len() == named.len()).ok_or_else(|| {
+            SqlError::unsupported("a foreign key to other columns than the primary key")
+                .hint("Refer to the columns of the primary key of the table.")
+        })?;
+        Ok(places.into_iter().map(|place| columns[place]).collect())
     }
 
     /// Adds the sequence of a column of a serial or identity type.

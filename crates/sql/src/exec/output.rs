@@ -18,6 +18,13 @@ pub(crate) struct Answer {
     pub(crate) tag: String,
 }
 
+impl Answer {
+    /// The number of rows that were returned or changed, as the tag tells it.
+    pub(crate) fn rows(&self) -> usize {
+        self.tag.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(self.count)
+    }
+}
+
 /// Encodes rows as DataRow messages.
 pub(crate) fn encode_rows(
     rows: &[Row],

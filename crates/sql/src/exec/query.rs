@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Boxed, Exec, Fail, MAX_ROWS, too_many_rows};
 use crate::aggregate::{AggregateCall, State};
@@ -9,7 +10,7 @@ use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, Row, Subquery};
 use crate::interval::Interval;
-use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, compare_keys};
+use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, WhenLocked, compare_keys};
 use crate::value::Value;
 
 /// The right side of a join that is evaluated for each row of the left one.
@@ -22,6 +23,16 @@ enum Inner<'a> {
 impl Exec<'_, '_> {
     /// The rows of a node; `limit` says how many of them are enough.
     pub(super) fn rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
+        let Some(profile) = self.profile.clone() else { return self.node_rows(node, limit) };
+        Box::pin(async move {
+            let began = Instant::now();
+            let rows = self.node_rows(node, limit).await?;
+            profile.note(node, rows.len(), began);
+            Ok(rows)
+        })
+    }
+
+    fn node_rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
         Box::pin(async move {
             match node {
                 Node::Values(rows) => {
@@ -45,7 +56,7 @@ impl Exec<'_, '_> {
                 }
                 Node::Join { left, right, kind, left_width, right_width, keys, on } => {
                     let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
-                    self.join(left, &right, *kind, (*left_width, *right_width), keys, on.as_ref())
+                    self.join(left, &right, *kind, (*left_width, *right_width), keys, on.as_ref()).await
                 }
                 Node::Lookup { left, right, kind, on } => {
                     let width = right.table.columns.len();
@@ -57,13 +68,10 @@ impl Exec<'_, '_> {
                 Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
                 Node::Window { input, calls } => self.windows(input, calls).await,
                 Node::ProjectSet { input, functions } => self.project_set(input, functions).await,
-                Node::Sort(input, keys) => {
-                    let rows = self.rows(input, None).await?;
-                    self.sort(rows, keys)
-                }
+                Node::Sort(input, keys) => self.sorted(input, keys, limit).await,
                 Node::Distinct(input, on) => {
                     let rows = self.rows(input, None).await?;
-                    self.distinct(rows, on)
+                    self.distinct(rows, on).await
                 }
                 Node::Limit { input, limit, offset } => {
                     self.limit(input, limit.as_ref(), offset.as_ref()).await
@@ -90,10 +98,30 @@ impl Exec<'_, '_> {
         })
     }
 
-    fn distinct(&mut self, rows: Vec<Row>, on: &[Expr]) -> Result<Vec<Row>, Fail> {
+    /// The rows of a node in an order; `limit` says how many of them are enough.
+    async fn sorted(
+        &mut self,
+        input: &Node,
+        keys: &[SortKey],
+        limit: Option<usize>,
+    ) -> Result<Vec<Row>, Fail> {
+        if let Node::Project(below, exprs) = input
+            && let Node::Scan(scan) = &**below
+            && scan.when_locked == WhenLocked::Skip
+            && scan.filter.iter().chain(exprs).all(|expr| expr.subqueries().is_empty())
+        {
+            return self.sorted_free(scan, exprs, keys, limit).await;
+        }
+        let rows = self.rows(input, None).await?;
+        self.sort(rows, keys).await
+    }
+
+    async fn distinct(&mut self, rows: Vec<Row>, on: &[Expr]) -> Result<Vec<Row>, Fail> {
         let (mut seen, mut kept) = (HashSet::new(), Vec::new());
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             let is_new = if on.is_empty() {
                 seen.insert(row.clone())
             } else {
@@ -145,7 +173,9 @@ impl Exec<'_, '_> {
         let subqueries = condition.subqueries();
         let mut kept = Vec::new();
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row).await?;
             if condition.holds(&self.env, &row)? {
                 kept.push(row);
@@ -158,7 +188,9 @@ impl Exec<'_, '_> {
         let subqueries: Vec<Arc<Subquery>> = exprs.iter().flat_map(Expr::subqueries).collect();
         let mut projected = Vec::with_capacity(rows.len());
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row).await?;
             projected.push(self.eval_all(exprs, &row).await?);
         }
@@ -244,7 +276,7 @@ impl Exec<'_, '_> {
         Ok(rows)
     }
 
-    fn join(
+    async fn join(
         &mut self,
         left: Vec<Row>,
         right: &[Row],
@@ -256,7 +288,9 @@ impl Exec<'_, '_> {
         let mut is_joined = vec![false; if kind.keeps_right() { right.len() } else { 0 }];
         let mut table: HashMap<Vec<Value>, Vec<usize>> = HashMap::new();
         for (at, row) in right.iter().enumerate().filter(|_| !keys.is_empty()) {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             let key: Result<Vec<Value>, SqlError> =
                 keys.iter().map(|(_, key)| key.eval(&self.env, row)).collect();
             table.entry(key?).or_default().push(at);
@@ -276,7 +310,9 @@ impl Exec<'_, '_> {
             };
             let before = joined.len();
             for at in candidates {
-                self.tick()?;
+                if self.tick()? {
+                    self.pause().await;
+                }
                 let mut both = row.clone();
                 both.extend(right[*at].iter().cloned());
                 if on.map_or(Ok(true), |on| on.holds(&self.env, &both))? {
@@ -314,7 +350,9 @@ impl Exec<'_, '_> {
     ) -> Result<Vec<Row>, Fail> {
         let mut joined = Vec::new();
         for row in self.rows(left, None).await? {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.env.outer.push(Arc::new(row.clone()));
             let found = match right {
                 Inner::Scan(scan) => self.scan(scan, None).await,
@@ -373,7 +411,9 @@ impl Exec<'_, '_> {
             states.push((Vec::new(), calls.iter().map(|_| State::new()).collect()));
         }
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row).await?;
             for call in calls {
                 self.resolve_in(&call.arguments, &row).await?;
@@ -397,10 +437,12 @@ impl Exec<'_, '_> {
         states.into_iter().map(finish).collect::<Result<_, SqlError>>().map_err(Fail::Sql)
     }
 
-    fn sort(&mut self, rows: Vec<Row>, keys: &[SortKey]) -> Result<Vec<Row>, Fail> {
+    async fn sort(&mut self, rows: Vec<Row>, keys: &[SortKey]) -> Result<Vec<Row>, Fail> {
         let mut keyed = Vec::with_capacity(rows.len());
         for row in rows {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             let key: Result<Row, SqlError> = keys.iter().map(|key| key.expr.eval(&self.env, &row)).collect();
             keyed.push((key?, row));
         }

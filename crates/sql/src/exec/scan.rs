@@ -2,15 +2,17 @@
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::time::Instant;
 
 use atrapos::catalog::Value as Stored;
-use atrapos::{Abort, DynRow, KeyRange, Revision};
+use atrapos::{Abort, DynRow, KeyBuf, KeyRange, Revision};
 
-use super::{Exec, Fail, MAX_ROWS, too_many_rows};
+use super::{Exec, Fail, MAX_ROWS, SLICE, too_many_rows};
 use crate::aggregate::{AggregateCall, State};
+use crate::cancel::Cancel;
 use crate::error::SqlError;
 use crate::expr::{CompareOp, Env, Expr, Row};
-use crate::plan::{Access, Scan};
+use crate::plan::{Access, Scan, WhenLocked};
 use crate::schema::{IndexMeta, TableEntry, from_stored, to_key_part};
 use crate::value::Value;
 
@@ -29,15 +31,64 @@ pub(super) fn decode(table: &TableEntry, columns: &[usize], row: &DynRow) -> Res
     Ok(values)
 }
 
-/// The state that a walk over rows carries from partition to partition.
-struct Walk<T> {
+/// A walk over rows, which goes from owner to owner.
+struct Walk<T, F> {
     state: T,
+    take: F,
+    table: Arc<TableEntry>,
+    columns: Vec<usize>,
+    filter: Option<Expr>,
+    env: Env,
+    cancel: Arc<Cancel>,
     failed: Option<SqlError>,
     rows: usize,
+    /// The key behind which the next slice begins; none if the walk is not at the end of a slice.
+    last: Option<KeyBuf>,
+}
+
+impl<T, F> Walk<T, F>
+where
+    F: FnMut(&mut T, &TableEntry, &DynRow, Row) -> Result<bool, Fail>,
+{
+    /// Takes a row. Breaks off at the end of a slice, when no more rows are wanted, and after an error.
+    fn step(&mut self, row: &DynRow) -> ControlFlow<()> {
+        match self.visit(row) {
+            Ok(true) if self.rows.is_multiple_of(SLICE as usize) => {
+                self.last = Some(row.encoded_key().clone());
+                ControlFlow::Break(())
+            }
+            Ok(true) => ControlFlow::Continue(()),
+            Ok(false) => ControlFlow::Break(()),
+            Err(fail) => {
+                self.failed = Some(match fail {
+                    Fail::Sql(error) => error,
+                    Fail::Abort(abort) => SqlError::of_abort(&abort),
+                });
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn visit(&mut self, row: &DynRow) -> Result<bool, Fail> {
+        self.rows += 1;
+        if self.rows.is_multiple_of(1024) {
+            self.cancel.check()?;
+        }
+        if self.rows > MAX_ROWS {
+            return Err(too_many_rows().into());
+        }
+        let values = decode(&self.table, &self.columns, row)?;
+        if let Some(filter) = &self.filter
+            && !filter.holds(&self.env, &values)?
+        {
+            return Ok(true);
+        }
+        (self.take)(&mut self.state, &self.table, row, values)
+    }
 }
 
 /// The way to rows, with its expressions evaluated.
-enum Way {
+pub(super) enum Way {
     /// No row can be there.
     Nothing,
     Keys(Vec<Vec<Stored>>),
@@ -58,6 +109,20 @@ impl Exec<'_, '_> {
         limit: Option<usize>,
         with_keys: bool,
     ) -> Result<Vec<Found>, Fail> {
+        let began = self.profile.as_ref().map(|_| Instant::now());
+        let found = self.find_unmeasured(scan, limit, with_keys).await?;
+        if let (Some(profile), Some(began)) = (&self.profile, began) {
+            profile.note(scan, found.len(), began);
+        }
+        Ok(found)
+    }
+
+    async fn find_unmeasured(
+        &mut self,
+        scan: &Scan,
+        limit: Option<usize>,
+        with_keys: bool,
+    ) -> Result<Vec<Found>, Fail> {
         let table = &scan.table;
         let subqueries = scan.filter.as_ref().map_or_else(Vec::new, Expr::subqueries);
         let is_apart = subqueries.iter().any(|subquery| subquery.is_correlated);
@@ -65,7 +130,10 @@ impl Exec<'_, '_> {
             .await?;
         let filter = scan.filter.as_ref().filter(|_| !is_apart);
         let limit = if is_apart { None } else { limit };
+        let waits = scan.when_locked == WhenLocked::Wait;
         let mut found = match way(scan, &self.env)? {
+            _ if scan.when_locked == WhenLocked::Fail => self.find_at_once(scan, filter).await?,
+            _ if !waits => self.find_free(scan, filter, limit).await?,
             Way::Nothing => Vec::new(),
             Way::Keys(keys) => self.find_keys(scan, keys, filter).await?,
             Way::Range(range) => self.find_range(scan, range, filter, limit, with_keys).await?,
@@ -88,7 +156,9 @@ impl Exec<'_, '_> {
         if is_apart && let Some(condition) = &scan.filter {
             let mut kept = Vec::new();
             for row in found {
-                self.tick()?;
+                if self.tick()? {
+                    self.pause().await;
+                }
                 self.resolve(&subqueries, &row.row).await?;
                 if condition.holds(&self.env, &row.row)? {
                     kept.push(row);
@@ -96,7 +166,7 @@ impl Exec<'_, '_> {
             }
             found = kept;
         }
-        if scan.for_update && !with_keys {
+        if scan.for_update && waits && !with_keys {
             // Rows that were found by a range are locked one by one, as if they were changed.
             for row in &found {
                 let keep = |_: &DynRow| Ok((Revision::Keep, ()));
@@ -158,55 +228,50 @@ impl Exec<'_, '_> {
         self.walk(scan, range, filter, Vec::new(), step).await
     }
 
-    /// Walks the rows of a range that meet a condition, on their owners; stops when `take` returns false.
+    /// Walks the rows of a range that meet a condition, on their owners, in slices between which others run; stops when `take` returns
+    /// false.
     async fn walk<T: Send + 'static>(
         &mut self,
         scan: &Scan,
         range: KeyRange,
         filter: Option<&Expr>,
         state: T,
-        mut take: impl FnMut(&mut T, &TableEntry, &DynRow, Row) -> Result<bool, Fail> + Send + 'static,
+        take: impl FnMut(&mut T, &TableEntry, &DynRow, Row) -> Result<bool, Fail> + Send + 'static,
     ) -> Result<T, Fail> {
-        let (table, columns, filter) = (Arc::clone(&scan.table), scan.columns.clone(), filter.cloned());
-        let (env, cancel) = (self.env.clone(), Arc::clone(&self.cancel));
-        let handle = table.handle.clone();
-        let mut visit = move |walk: &mut Walk<T>, row: &DynRow| -> Result<bool, Fail> {
-            walk.rows += 1;
-            if walk.rows.is_multiple_of(1024) {
-                cancel.check()?;
+        let mut walk = Box::new(Walk {
+            state,
+            take,
+            table: Arc::clone(&scan.table),
+            columns: scan.columns.clone(),
+            filter: filter.cloned(),
+            env: self.env.clone(),
+            cancel: Arc::clone(&self.cancel),
+            failed: None,
+            rows: 0,
+            last: None,
+        });
+        let (handle, mut range) = (&scan.table.handle, range);
+        loop {
+            let step = |walk: &mut Box<Walk<T, _>>, row: DynRow| walk.step(&row);
+            let tx = self.tx()?;
+            walk = if scan.backward {
+                tx.fold_rows_backward(handle, range.clone(), walk, step).await?
+            } else {
+                tx.fold_rows(handle, range.clone(), walk, step).await?
+            };
+            if let Some(error) = walk.failed.take() {
+                return Err(error.into());
             }
-            if walk.rows > MAX_ROWS {
-                return Err(too_many_rows().into());
-            }
-            let values = decode(&table, &columns, row)?;
-            if let Some(filter) = &filter
-                && !filter.holds(&env, &values)?
-            {
-                return Ok(true);
-            }
-            take(&mut walk.state, &table, row, values)
-        };
-        let step = move |walk: &mut Walk<T>, row: DynRow| match visit(walk, &row) {
-            Ok(true) => ControlFlow::Continue(()),
-            Ok(false) => ControlFlow::Break(()),
-            Err(fail) => {
-                walk.failed = Some(match fail {
-                    Fail::Sql(error) => error,
-                    Fail::Abort(abort) => SqlError::of_abort(&abort),
-                });
-                ControlFlow::Break(())
-            }
-        };
-        let walk = Walk { state, failed: None, rows: 0 };
-        let tx = self.tx()?;
-        let walk = if scan.backward {
-            tx.fold_rows_backward(&handle, range, walk, step).await?
-        } else {
-            tx.fold_rows(&handle, range, walk, step).await?
-        };
-        match walk.failed {
-            Some(error) => Err(error.into()),
-            None => Ok(walk.state),
+            let Some(last) = walk.last.take() else { return Ok(walk.state) };
+            range = if scan.backward {
+                KeyRange { upper: Some(last), ..range }
+            } else {
+                // No key lies between this one and its continuation by the smallest byte.
+                let mut lower = last;
+                lower.extend_from_slice(&[0]);
+                KeyRange { lower, ..range }
+            };
+            self.pause().await;
         }
     }
 
@@ -217,7 +282,8 @@ impl Exec<'_, '_> {
         calls: &[AggregateCall],
     ) -> Result<Option<Row>, Fail> {
         let own = calls.iter().flat_map(AggregateCall::exprs).chain(&scan.filter);
-        if scan.for_update || own.into_iter().any(|expr| !expr.subqueries().is_empty()) {
+        let waits = scan.when_locked == WhenLocked::Wait;
+        if scan.for_update || !waits || own.into_iter().any(|expr| !expr.subqueries().is_empty()) {
             return Ok(None);
         }
         let Way::Range(range) = way(scan, &self.env)? else { return Ok(None) };
@@ -237,7 +303,7 @@ impl Exec<'_, '_> {
 }
 
 /// Evaluates the expressions of an access.
-fn way(scan: &Scan, env: &Env) -> Result<Way, Fail> {
+pub(super) fn way(scan: &Scan, env: &Env) -> Result<Way, Fail> {
     let table = &scan.table;
     match &scan.access {
         Access::Full => Ok(Way::Range(table.handle.prefix(&[])?)),

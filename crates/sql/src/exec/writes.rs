@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use atrapos::catalog::Value as Stored;
-use atrapos::{Abort, AbortReason, DynRow, Revision};
+use atrapos::{Abort, AbortReason, Action, DeleteRow, DisplayKey, DynRow, Revision, Tx};
 
 use super::scan::{Found, decode, key_of};
 use super::{Exec, Fail, check_row};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row};
 use crate::plan::{Access, Delete, Insert, Node, OutputColumn, Plan, Scan, Update, Work};
-use crate::schema::{TableEntry, to_stored};
+use crate::schema::{IndexEntry, TableEntry, to_key_part, to_stored};
 use crate::value::Value;
 
 type Returned = Result<(usize, Option<Vec<Row>>), Fail>;
@@ -20,14 +21,32 @@ impl Exec<'_, '_> {
     pub(super) async fn insert(&mut self, insert: &Insert) -> Returned {
         let rows = self.rows(&insert.source, None).await?;
         let (mut count, mut returned) = (0, Vec::new());
+        // Rows that may refer to each other are checked when all of them are there.
+        let most = if insert.table.refers_to_itself() { usize::MAX } else { BATCH };
+        let mut batch = Vec::new();
         for source in rows {
-            self.tick()?;
-            let row = self.eval_all(&insert.values, &source).await?;
+            if self.tick()? {
+                self.pause().await;
+            }
+            let mut row = self.eval_all(&insert.values, &source).await?;
             check_row(&insert.table, &insert.checks, &self.env, &row)?;
-            let Some(row) = self.put(insert, row).await? else { continue };
+            if insert.on_conflict.is_some() {
+                match self.put(insert, row).await? {
+                    Some(put) => row = put,
+                    None => continue,
+                }
+                self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
+            } else {
+                self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
+                batch.push(row);
+            }
             count += 1;
-            self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
+            if batch.len() >= most {
+                insert_rows(self.tx()?, &insert.table, &batch).await?;
+                batch.clear();
+            }
         }
+        insert_rows(self.tx()?, &insert.table, &batch).await?;
         Ok((count, insert.returning.as_ref().map(|_| returned)))
     }
 
@@ -44,16 +63,15 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Inserts a row, or does what `ON CONFLICT` says; returns the row that is there then, unless nothing was done.
+    /// Inserts a row unless its key is taken, and does what `ON CONFLICT` says if so; returns the row that is there then, unless nothing was done.
     async fn put(&mut self, insert: &Insert, row: Row) -> Result<Option<Row>, Fail> {
         let table = &insert.table;
-        let Some(on_conflict) = &insert.on_conflict else {
-            self.insert_row(table, &row).await?;
-            return Ok(Some(row));
+        let on_conflict = insert.on_conflict.as_deref().unwrap_or_default();
+        let done = match table.handle.insert_values_if_absent(stored(table, &row)) {
+            Ok(insertion) => self.tx()?.run(insertion).await,
+            Err(abort) => Err(abort),
         };
-        let columns = named(table, &row);
-        let done = self.tx()?.insert_row_if_absent(&table.handle, &columns).await;
-        if done.map_err(|abort| explain(table, &row, abort))? {
+        if done.map_err(|abort| explain(table, &[&row], abort))? {
             return Ok(Some(row));
         }
         if on_conflict.is_empty() {
@@ -85,18 +103,6 @@ impl Exec<'_, '_> {
         }
     }
 
-    /// Inserts a row that has been checked.
-    pub(super) async fn insert_row(&mut self, table: &TableEntry, row: &[Value]) -> Result<(), Fail> {
-        let columns = named(table, row);
-        let tx = self.tx()?;
-        let done = if table.cluster_key().is_none() {
-            tx.append(&table.handle, &columns).await.map(drop)
-        } else {
-            tx.insert_row(&table.handle, &columns).await
-        };
-        done.map_err(|abort| explain(table, row, abort))
-    }
-
     pub(super) async fn update(&mut self, update: &Update) -> Returned {
         let table = &update.scan.table;
         let is_key = |column: usize| {
@@ -124,7 +130,9 @@ impl Exec<'_, '_> {
         let moves = update.assignments.iter().any(|(column, _)| is_key(*column));
         let mut moved = Vec::new();
         for row in found {
-            self.tick()?;
+            if self.tick()? {
+                self.pause().await;
+            }
             self.resolve(&subqueries, &row.row).await?;
             let exprs: Vec<Expr> = update.assignments.iter().map(|(_, expr)| expr.clone()).collect();
             let values = self.eval_all(&exprs, &row.row).await?;
@@ -137,19 +145,17 @@ impl Exec<'_, '_> {
             count += 1;
             if moves {
                 let gone = self.tx()?.delete(&table.handle, &row.key[..]).await;
-                gone.map_err(|abort| explain(table, &new, abort))?;
+                gone.map_err(|abort| explain(table, &[&new], abort))?;
                 moved.push(new);
                 continue;
             }
             let stored = stored_assignments(table, &update.assignments, &new);
             let set = move |_: &DynRow| Ok((Revision::Set(stored), ()));
             let done = self.tx()?.revise_row(&table.handle, &row.key, set).await;
-            done.map_err(|abort| explain(table, &new, abort))?;
+            done.map_err(|abort| explain(table, &[&new], abort))?;
         }
         // Rows with new keys come when all old ones are gone: their keys may be those of others.
-        for row in moved {
-            self.insert_row(table, &row).await?;
-        }
+        insert_rows(self.tx()?, table, &moved).await?;
         Ok((count, update.returning.as_ref().map(|_| returned)))
     }
 
@@ -174,6 +180,7 @@ impl Exec<'_, '_> {
 
     /// Updates one row by its key: one action on its owner.
     async fn update_by_key(&mut self, update: &Update, key: Vec<Stored>) -> Returned {
+        let began = self.profile.as_ref().map(|_| Instant::now());
         let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
         let decide = move |stored: &DynRow| decide_update(&plan, &env, stored);
         let done = self.tx()?.revise_row(&update.scan.table.handle, &key, decide).await;
@@ -184,6 +191,9 @@ impl Exec<'_, '_> {
             count = 1;
             self.return_row(update.returning.as_ref(), &row, &mut returned)?;
         }
+        if let (Some(profile), Some(began)) = (&self.profile, began) {
+            profile.note(&update.scan, count, began);
+        }
         Ok((count, update.returning.as_ref().map(|_| returned)))
     }
 
@@ -191,13 +201,36 @@ impl Exec<'_, '_> {
         let table = &delete.scan.table;
         let found = self.found(&delete.scan, delete.using.as_ref()).await?;
         let (count, mut returned) = (found.len(), Vec::new());
+        let most = if table.refers_to_itself() { usize::MAX } else { BATCH };
+        let mut deletions = Vec::new();
         for row in found {
             self.tick()?;
             self.return_row(delete.returning.as_ref(), &row.row, &mut returned)?;
-            let gone = self.tx()?.delete(&table.handle, &row.key[..]).await;
-            gone.map_err(|abort| explain(table, &row.row, abort))?;
+            deletions.push(table.handle.delete(&row.key)?);
+            if deletions.len() >= most {
+                self.delete_rows(table, std::mem::take(&mut deletions)).await?;
+            }
         }
+        self.delete_rows(table, deletions).await?;
         Ok((count, delete.returning.as_ref().map(|_| returned)))
+    }
+
+    /// Deletes rows in one phase: what refers to them is looked for when all of them are gone.
+    async fn delete_rows(
+        &mut self,
+        table: &TableEntry,
+        mut deletions: Vec<Action<DeleteRow>>,
+    ) -> Result<(), Fail> {
+        let tx = self.tx()?;
+        let gone = match deletions.pop() {
+            Some(only) if deletions.is_empty() => tx.run(only).await.map(drop),
+            Some(last) => {
+                deletions.push(last);
+                tx.join_each(deletions, drop).await
+            }
+            None => Ok(()),
+        };
+        gone.map_err(|abort| explain(table, &[], abort))
     }
 
     /// Deletes all rows of a table.
@@ -210,20 +243,40 @@ impl Exec<'_, '_> {
                 std::ops::ControlFlow::Continue(())
             })
             .await?;
+        let mut deletions = Vec::with_capacity(keys.len());
         for row in keys {
             self.tick()?;
-            let key = row.key(&table.handle)?;
-            let gone = self.tx()?.delete(&table.handle, &key[..]).await;
-            gone.map_err(|abort| explain(table, &[], abort))?;
+            deletions.push(table.handle.delete(&row.key(&table.handle)?)?);
         }
-        Ok(())
+        self.delete_rows(table, deletions).await
     }
 }
 
-/// The columns of a row by name, as the engine keeps them.
-pub(crate) fn named<'t>(table: &'t TableEntry, row: &[Value]) -> Vec<(&'t str, Stored)> {
-    let fields = table.handle.columns().iter().zip(&table.columns);
-    fields.zip(row).map(|((field, column), value)| (&*field.name, to_stored(value, column))).collect()
+/// Rows that are inserted in one phase.
+const BATCH: usize = 1000;
+
+/// The values of a row, as the engine keeps them.
+fn stored(table: &TableEntry, row: &[Value]) -> Vec<Stored> {
+    table.columns.iter().zip(row).map(|(column, value)| to_stored(value, column)).collect()
+}
+
+/// Inserts rows that have been checked, in one phase: their references are checked when all of them are there.
+pub(crate) async fn insert_rows(tx: &mut Tx<'_>, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
+    let done = if table.cluster_key().is_none() {
+        tx.append_values(&table.handle, rows.iter().map(|row| stored(table, row)).collect()).await
+    } else if let [row] = rows {
+        match table.handle.insert_values(stored(table, row)) {
+            Ok(insertion) => tx.run(insertion).await.map(drop),
+            Err(abort) => Err(abort),
+        }
+    } else {
+        let insertions = rows.iter().map(|row| table.handle.insert_values(stored(table, row)));
+        match insertions.collect::<Result<Vec<_>, Abort>>() {
+            Ok(insertions) => tx.join_each(insertions, drop).await,
+            Err(abort) => Err(abort),
+        }
+    };
+    done.map_err(|abort| explain(table, &rows.iter().collect::<Vec<_>>(), abort))
 }
 
 fn stored_assignments(
@@ -274,8 +327,31 @@ fn revised(
     (Revision::Set(stored), Ok(Some(row)))
 }
 
-/// The error of an abort that a change of a row of a table has led to, with the constraint by its name.
-pub(crate) fn explain(table: &TableEntry, row: &[Value], abort: Abort) -> Fail {
+/// The one of some rows whose key in an index is that of a refusal.
+fn refused_row<'r>(
+    table: &TableEntry,
+    index: &IndexEntry,
+    rows: &[&'r Row],
+    abort: &Abort,
+) -> Option<&'r Row> {
+    if let [row] = rows {
+        return Some(row);
+    }
+    let has_key = |row: &&&Row| {
+        let parts =
+            index.meta.columns.iter().map(|(column, _)| to_key_part(&row[*column], &table.columns[*column]));
+        let Some(parts) = parts.collect::<Option<Vec<Stored>>>() else { return false };
+        let range = match &index.handle {
+            Some(handle) => handle.prefix(&parts),
+            None => table.handle.prefix(&parts),
+        };
+        range.is_ok_and(|range| abort.detail().contains(&format!("key {};", DisplayKey(&range.lower))))
+    };
+    rows.iter().find(has_key).copied()
+}
+
+/// The error of an abort that a change of rows of a table has led to, with the constraint by its name.
+pub(crate) fn explain(table: &TableEntry, rows: &[&Row], abort: Abort) -> Fail {
     let quoted = abort.detail().split('\'').nth(1).unwrap_or("").to_owned();
     match abort.reason() {
         AbortReason::DuplicateKey => {
@@ -290,7 +366,8 @@ pub(crate) fn explain(table: &TableEntry, row: &[Value], abort: Abort) -> Fail {
             )
             .table(&table.name)
             .constraint(name);
-            let Some(index) = index.filter(|_| !row.is_empty()) else { return Fail::Sql(error) };
+            let found = index.and_then(|index| Some((index, refused_row(table, index, rows, &abort)?)));
+            let Some((index, row)) = found else { return Fail::Sql(error) };
             let parts = index.meta.columns.iter().map(|(column, _)| (&table.columns[*column], &row[*column]));
             let (names, values): (Vec<&str>, Vec<String>) = parts
                 .map(|(column, value)| (&*column.name, crate::format::text_of(value, column.ty)))

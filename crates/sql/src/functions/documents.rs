@@ -60,10 +60,10 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("jsonb_typeof", &[Jsonb], Text, |_, a| Ok(Value::text(read(a, 0, Jsonb)?.type_name()))),
     strict("json_array_length", &[Json], Int4, |_, a| length(&read(a, 0, Json)?)),
     strict("jsonb_array_length", &[Jsonb], Int4, |_, a| length(&read(a, 0, Jsonb)?)),
-    variadic("json_build_array", &[ANY], Json, |_, a| Ok(Value::from(array(a)))),
-    variadic("jsonb_build_array", &[ANY], Jsonb, |_, a| canonical(&array(a))),
-    variadic("json_build_object", &[ANY], Json, |_, a| object(a, " : ").map(Value::from)),
-    variadic("jsonb_build_object", &[ANY], Jsonb, |_, a| canonical(&object(a, ": ")?)),
+    variadic("json_build_array", &[ANY], Json, |_, a| Ok(Value::from(json_array(a)))),
+    variadic("jsonb_build_array", &[ANY], Jsonb, |_, a| canonical(&json_array(a))),
+    variadic("json_build_object", &[ANY], Json, |_, a| json_object(a, "{", "}").map(Value::from)),
+    variadic("jsonb_build_object", &[ANY], Jsonb, |_, a| canonical(&json_object(a, "{", "}")?)),
     lenient("to_json", &[ANY], Json, of_value),
     lenient("to_jsonb", &[ANY], Jsonb, |env, a| match of_value(env, a)? {
         Value::Text(text) => canonical(&text),
@@ -82,7 +82,8 @@ fn read(values: &[Value], at: usize, ty: SqlType) -> Result<Document, SqlError> 
     Document::read(text(values, at), ty)
 }
 
-fn canonical(text: &str) -> Result<Value, SqlError> {
+/// The one form of a document of type `jsonb`.
+pub(crate) fn canonical(text: &str) -> Result<Value, SqlError> {
     Ok(Value::from(Document::read(text, Jsonb)?.shown()))
 }
 
@@ -146,8 +147,8 @@ fn concatenated(mut one: Document, other: Document) -> Result<Value, SqlError> {
     Ok(Value::from(one.shown()))
 }
 
-/// Appends a value as JSON: numbers and truth values as they are, all else as a text. Texts of JSON types are texts here, as a value does
-/// not say its type.
+/// Appends a value as JSON: numbers and truth values as they are, all else as a text. A value does not say whether it is JSON: the
+/// binder hands values of JSON types on as they are, and brings others to JSON before.
 fn push_value(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
@@ -174,24 +175,26 @@ fn of_value(_: &Env, values: &[Value]) -> Result<Value, SqlError> {
     Ok(Value::from(out))
 }
 
-fn array(values: &[Value]) -> String {
+/// An array of values that are texts of JSON.
+pub(crate) fn json_array(values: &[Value]) -> String {
     let mut out = String::from("[");
     for (at, value) in values.iter().enumerate() {
         out.push_str(if at > 0 { ", " } else { "" });
-        push_value(value, &mut out);
+        out.push_str(value.as_text().unwrap_or("null"));
     }
     out.push(']');
     out
 }
 
-fn object(values: &[Value], colon: &str) -> Result<String, SqlError> {
+/// An object of keys and values, one after the other; the values are texts of JSON.
+pub(crate) fn json_object(values: &[Value], begin: &str, end: &str) -> Result<String, SqlError> {
     if values.len() % 2 == 1 {
         return Err(SqlError::new(
             SqlState::INVALID_PARAMETER_VALUE,
             "argument list must have even number of elements",
         ));
     }
-    let mut out = String::from("{");
+    let mut out = String::from(begin);
     for (at, pair) in values.chunks_exact(2).enumerate() {
         if pair[0].is_null() {
             return Err(SqlError::new(
@@ -201,9 +204,9 @@ fn object(values: &[Value], colon: &str) -> Result<String, SqlError> {
         }
         out.push_str(if at > 0 { ", " } else { "" });
         push_text(&text_of(&pair[0], pair[0].natural_type()), &mut out);
-        out.push_str(colon);
-        push_value(&pair[1], &mut out);
+        out.push_str(" : ");
+        out.push_str(pair[1].as_text().unwrap_or("null"));
     }
-    out.push('}');
+    out.push_str(end);
     Ok(out)
 }

@@ -54,6 +54,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("pg_get_userbyid", &[Oid], Name, |env, _| Ok(Value::text(&env.session.user))),
     strict("pg_table_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_type_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
+    strict("pg_collation_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_function_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_relation_is_publishable", &[Regclass], Bool, |_, _| Ok(Value::Bool(false))),
     strict("has_table_privilege", &[Oid, Text], Bool, |_, _| Ok(Value::Bool(true))),

@@ -157,3 +157,156 @@ fn rows_that_come_while_a_key_is_added_are_not_lost() {
     writers.into_iter().for_each(|writer| writer.join().expect("it ends"));
     assert_eq!(client.rows("SELECT count(*), count(DISTINCT a) FROM h"), "400|400");
 }
+
+#[test]
+fn locked_rows_are_refused_or_left_out() {
+    let database = database(2);
+    let (mut one, mut other) = (Client::numbered(&database, 1), Client::numbered(&database, 2));
+    one.run("CREATE TABLE jobs(id int PRIMARY KEY, kind text, rank int, done boolean DEFAULT false)");
+    one.run("CREATE INDEX jobs_kind ON jobs(kind)");
+    one.run("INSERT INTO jobs SELECT n, CASE WHEN n % 2 = 0 THEN 'even' ELSE 'odd' END, 100 - n FROM generate_series(1, 20) n");
+    one.run("BEGIN; UPDATE jobs SET done = true WHERE id = 20");
+    // Keys, ranges, an index; the best row in an order, of which only as many are locked as are wanted.
+    for (query, state_or_rows) in [
+        ("SELECT id FROM jobs WHERE id = 20 FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id = 20 FOR SHARE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id > 15 FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE kind = 'even' FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id IN (19, 20) FOR UPDATE NOWAIT", "ERROR 55P03"),
+        ("SELECT id FROM jobs WHERE id < 3 FOR UPDATE NOWAIT", "[id]\n1\n2\nSELECT 2"),
+        ("SELECT id FROM jobs WHERE kind = 'odd' AND id > 15 FOR SHARE NOWAIT", "[id]\n17\n19\nSELECT 2"),
+        ("SELECT id FROM jobs WHERE id = 20 FOR UPDATE SKIP LOCKED", "[id]\nSELECT 0"),
+        ("SELECT id FROM jobs WHERE id IN (19, 20) FOR UPDATE SKIP LOCKED", "[id]\n19\nSELECT 1"),
+        ("SELECT id FROM jobs WHERE id > 17 FOR SHARE SKIP LOCKED", "[id]\n18\n19\nSELECT 2"),
+        (
+            "SELECT id FROM jobs WHERE kind = 'even' AND id > 15 FOR UPDATE SKIP LOCKED",
+            "[id]\n16\n18\nSELECT 2",
+        ),
+        (
+            "SELECT id, rank FROM jobs ORDER BY rank LIMIT 2 FOR UPDATE SKIP LOCKED",
+            "[id|rank]\n19|81\n18|82\nSELECT 2",
+        ),
+    ] {
+        // Locks of the statement before may still be on their way back from another worker.
+        let mut answer = other.answer(query);
+        for _ in 0..10_000 {
+            if answer.starts_with(state_or_rows) {
+                break;
+            }
+            thread::yield_now();
+            answer = other.answer(query);
+        }
+        assert!(answer.starts_with(state_or_rows), "{query}: {answer}");
+    }
+    one.run("ROLLBACK");
+    other.fails("SELECT count(*) FROM jobs FOR UPDATE SKIP LOCKED", "0A000");
+
+    // A queue: clients take jobs side by side, each job once.
+    let taken: Vec<String> = thread::scope(|scope| {
+        let clients: Vec<_> = (3..7)
+            .map(|number| {
+                let database = &database;
+                scope.spawn(move || {
+                    let mut client = Client::numbered(database, number);
+                    let mut taken = Vec::new();
+                    loop {
+                        client.run("BEGIN");
+                        let id = client.rows(
+                            "SELECT id FROM jobs WHERE NOT done ORDER BY rank LIMIT 1 FOR UPDATE SKIP LOCKED",
+                        );
+                        if id.is_empty() {
+                            client.run("COMMIT");
+                            return taken;
+                        }
+                        assert_eq!(
+                            client.answer(&format!("UPDATE jobs SET done = true WHERE id = {id}")),
+                            "UPDATE 1"
+                        );
+                        client.run("COMMIT");
+                        taken.push(id);
+                    }
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().expect("it ends")).collect()
+    });
+    assert_eq!(other.rows("SELECT count(*) FROM jobs WHERE done"), "20");
+    assert_eq!(taken.len(), 20, "{taken:?}");
+}
+
+#[test]
+fn advisory_locks_are_waited_for_and_go_with_their_owners() {
+    let database = filled();
+    let (mut one, mut other) = (Client::numbered(&database, 1), Client::numbered(&database, 2));
+    one.run("SELECT pg_advisory_lock(7)");
+    assert_eq!(other.rows("SELECT pg_try_advisory_lock(7), pg_try_advisory_lock(8)"), "f|t");
+    // In an open transaction, and in a statement alone: both wait, and have the lock once.
+    other.run("BEGIN; UPDATE t SET v = 5 WHERE a = 1");
+    let waiting = thread::spawn(move || {
+        other.run("SELECT pg_advisory_xact_lock(7)");
+        other.run("COMMIT; SELECT pg_advisory_lock(9), pg_advisory_lock(7)");
+        assert_eq!(
+            other.rows("SELECT pg_advisory_unlock(7), pg_advisory_unlock(7), pg_advisory_unlock(9)"),
+            "t|f|t"
+        );
+        other
+    });
+    while one.rows("SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND state = 'active' AND query LIKE '%xact_lock(7)'")
+        != "1"
+    {
+        thread::yield_now();
+    }
+    one.run("SELECT pg_advisory_unlock_all()");
+    let other = waiting.join().expect("it ends");
+    assert_eq!(one.rows("SELECT pid, objid FROM pg_locks"), "2|8");
+    drop(other);
+    assert_eq!(one.rows("SELECT count(*) FROM pg_locks"), "0");
+    assert_eq!(one.rows("SELECT pid, state FROM pg_stat_activity"), "1|active");
+    // A lock that is waited for in vain.
+    let mut third = Client::numbered(&database, 3);
+    third.run("SELECT pg_advisory_lock(1)");
+    one.run("SET statement_timeout = '50ms'");
+    let cancel = one.connection.cancel_handle();
+    let asking = thread::spawn(move || {
+        thread::sleep(std::time::Duration::from_millis(100));
+        cancel.cancel();
+    });
+    one.fails("SELECT pg_advisory_lock(1)", "57014");
+    asking.join().expect("it ends");
+}
+
+#[test]
+fn a_long_query_lets_others_run_between_its_slices() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE wide(id int PRIMARY KEY, v int, w text)");
+    client.run("INSERT INTO wide SELECT n, n % 7, 'text' FROM generate_series(1, 60000) n");
+    for query in [
+        // On the owner of the rows, where a statement runs, and both ways.
+        "SELECT sum(v) FROM wide WHERE w LIKE '%x%'",
+        "SELECT a.v, count(*) FROM wide a JOIN wide b ON a.id = b.id GROUP BY a.v",
+    ] {
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let others = thread::scope(|scope| {
+            scope.spawn(|| {
+                Client::numbered(&database, 2).run(query);
+                ended.store(true, std::sync::atomic::Ordering::SeqCst);
+            });
+            let is_running = "SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND state = 'active'";
+            while client.rows(is_running) != "1" && !ended.load(std::sync::atomic::Ordering::SeqCst) {}
+            let mut others = 0;
+            while !ended.load(std::sync::atomic::Ordering::SeqCst) {
+                client.run("SELECT v FROM wide WHERE id = 1");
+                others += 1;
+            }
+            others
+        });
+        assert!(others >= 4, "{others} statements ran beside {query}");
+    }
+    // A slice ends in the middle of the rows; none is lost or there twice.
+    assert_eq!(
+        client.rows("SELECT count(*), sum(id), count(DISTINCT id) FROM wide"),
+        "60000|1800030000|60000"
+    );
+    assert_eq!(client.rows("SELECT id FROM wide WHERE v = 6 ORDER BY id DESC LIMIT 2"), "59996\n59989");
+}

@@ -119,3 +119,100 @@ fn sysbench_runs_its_statements() {
         ],
     );
 }
+
+#[test]
+fn statements_that_differ_in_literals_share_a_plan_and_are_counted_together() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client
+        .run("CREATE TABLE t(id int PRIMARY KEY, n bigint, price numeric(10,2), name varchar(5), day date)");
+    client.run("INSERT INTO t VALUES (1, 10, 1.5, 'a', '2020-01-01'), (2, 3000000000, 2, 'b''c', NULL)");
+    check(
+        &mut client,
+        &[
+            ("INSERT INTO t VALUES (3, 5, 1.005, 'long name', '2020-01-01')", "22001"),
+            ("INSERT INTO t VALUES (3, 5, 1.005, 'e', '2020-13-01')", "22008"),
+            ("INSERT INTO t VALUES (3, -5, 1.005, 'e', '2020-02-29')", "INSERT 0 1"),
+            ("INSERT INTO t VALUES (3, -5, 1.005, 'e', '2020-02-29')", "23505"),
+            ("SELECT name FROM t WHERE id = 1", "a"),
+            ("SELECT name FROM t WHERE id = 2", "b'c"),
+            ("SELECT name FROM t WHERE id = '3'", "e"),
+            ("SELECT name FROM t WHERE id = 3000000000", ""),
+            ("SELECT name FROM t WHERE id = 1.0", "a"),
+            ("SELECT name FROM t WHERE id = 'x'", "22P02"),
+            ("SELECT price FROM t WHERE day = '2020-02-29' AND n < 0 AND name <> 'x'", "1.01"),
+            ("UPDATE t SET n = n + -3 WHERE id = 1 RETURNING n, n * 2", "7|14"),
+            ("UPDATE t SET n = n + -4 WHERE id = 1 RETURNING n, n * 2", "3|6"),
+            ("SELECT id = 1, count(*) FROM t GROUP BY id = 1 ORDER BY 2", "t|1 / f|2"),
+            ("SELECT id = 2, count(*) FROM t GROUP BY id = 2 ORDER BY 2", "t|1 / f|2"),
+            ("SELECT nothing FROM t WHERE id = 1", "42703"),
+            ("DELETE FROM t WHERE id = 4", "DELETE 0"),
+            (
+                "EXPLAIN SELECT name FROM t WHERE id = 1",
+                "Route: the owner of the key / Look-up by primary key on t",
+            ),
+            (
+                "SELECT calls, rows, total_exec_time > 0 FROM pg_stat_statements WHERE query = 'SELECT name FROM t WHERE id = $1' ORDER BY calls DESC",
+                "5|4|t",
+            ),
+            ("SELECT rows FROM pg_stat_statements WHERE query LIKE 'UPDATE t %'", "2"),
+        ],
+    );
+    // Another table of the name, and an open transaction.
+    client.run(
+        "DROP TABLE t; CREATE TABLE t(name text, id text PRIMARY KEY); INSERT INTO t VALUES ('new', '1')",
+    );
+    assert_eq!(client.rows("SELECT name FROM t WHERE id = '1'"), "new");
+    client.fails("SELECT name FROM t WHERE id = 1", "42883");
+    client.run("BEGIN; UPDATE t SET name = 'newer' WHERE id = '1'");
+    assert_eq!(client.rows("SELECT name FROM t WHERE id = '1'"), "newer");
+    client.fails("SELECT 1 / 0 FROM t WHERE id = '1'", "22012");
+    client.fails("SELECT name FROM t WHERE id = '1'", "25P02");
+    client.run("ROLLBACK");
+    assert_eq!(client.rows("SELECT name FROM t WHERE id = '1'"), "new");
+}
+
+#[test]
+fn explain_analyze_runs_the_statement_and_tells_rows() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, v int); CREATE TABLE u(id int PRIMARY KEY, t int)");
+    client.run("INSERT INTO t SELECT n, n % 3 FROM generate_series(1, 30) n; INSERT INTO u VALUES (1, 5), (2, 6), (3, 99)");
+    let explained = |client: &mut Client, text: &str| -> Vec<String> {
+        let rows = client.rows(text);
+        // Times are left out.
+        let untimed = rows.lines().map(|line| match line.split_once("time=") {
+            Some((before, after)) => {
+                format!("{before}{}", after.split_once(", ").map_or("", |(_, rest)| rest))
+            }
+            None => line.split(" Time: ").next().unwrap_or("").to_owned(),
+        });
+        untimed.collect()
+    };
+    assert_eq!(
+        explained(
+            &mut client,
+            "EXPLAIN ANALYZE SELECT * FROM u JOIN t ON t.id = u.t WHERE u.id < 3 ORDER BY t.v"
+        ),
+        [
+            "Route: the owner of the key",
+            "Sort (actual rows=2, loops=1)",
+            "  Look-up inner join (actual rows=2, loops=1)",
+            "    Scan of a range of the primary key on u, filtered (actual rows=2, loops=1)",
+            "    Look-up by primary key on t (actual rows=2, loops=2)",
+            "Planning",
+            "Execution",
+        ]
+    );
+    assert_eq!(
+        explained(&mut client, "EXPLAIN (ANALYZE, COSTS OFF, FORMAT TEXT) UPDATE t SET v = 7 WHERE id = 1")
+            [1..3],
+        ["Update on t", "  Look-up by primary key on t (actual rows=1, loops=1)"]
+    );
+    assert_eq!(client.rows("SELECT v FROM t WHERE id = 1"), "7");
+    client.run("BEGIN; EXPLAIN ANALYZE DELETE FROM t; ROLLBACK");
+    assert_eq!(client.rows("SELECT count(*) FROM t"), "30");
+    client.fails("EXPLAIN (FORMAT JSON) SELECT 1", "0A000");
+    client.fails("EXPLAIN (NOTHING) SELECT 1", "42601");
+    client.fails("EXPLAIN ANALYZE SELECT 1 / 0", "22012");
+}

@@ -436,3 +436,91 @@ SELECT interval '1 month' + date '2024-01-31', date '2024-02-29' - interval '1 y
 SELECT '{"a": [1, {"b": null}]}'::json -> 'a' -> 1 ->> 'b', '"\u00e4"'::jsonb, '[]'::jsonb || '1'::jsonb, '{"a":1}'::json ->> 'b'
 SELECT pg_size_pretty(0::bigint), pg_size_pretty(10239::bigint), pg_size_pretty(10240::bigint), pg_size_pretty(123456789::bigint), pg_size_pretty(-5000000000000), pg_size_pretty(10485247::bigint)
 SELECT gen_random_uuid() <> gen_random_uuid(), current_setting('server_encoding'), current_setting('nothing', true)
+-- Foreign keys that are added, of columns that may be NULL, to the table itself and of several columns.
+CREATE TABLE country(code text PRIMARY KEY)
+CREATE TABLE city(id int PRIMARY KEY, country text, part int, twin int REFERENCES city, name text)
+INSERT INTO city VALUES (1, 'fr', 1, 2, 'Paris'), (2, NULL, 1, 1, 'Rome'), (3, 'fr', 2, 3, 'Lyon')
+INSERT INTO city VALUES (4, 'fr', 1, 9, 'Nice')
+ALTER TABLE city ADD CONSTRAINT city_country FOREIGN KEY (country) REFERENCES country(code)
+INSERT INTO country VALUES ('fr'), ('it')
+ALTER TABLE city ADD CONSTRAINT city_country FOREIGN KEY (country) REFERENCES country(code)
+ALTER TABLE city ADD CONSTRAINT city_country FOREIGN KEY (country) REFERENCES country(code)
+INSERT INTO city VALUES (5, 'de', 1, NULL, 'Ulm')
+INSERT INTO city VALUES (5, NULL, 1, NULL, 'Ulm')
+DELETE FROM country WHERE code = 'fr'
+DELETE FROM country WHERE code = 'it'
+UPDATE city SET country = 'xx' WHERE id = 1
+UPDATE city SET country = NULL WHERE id = 1
+DELETE FROM city WHERE id = 1
+DELETE FROM city WHERE id IN (1, 2)
+SELECT id, name FROM city ORDER BY id
+SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'city'::regclass ORDER BY 1
+CREATE TABLE visit(city int, day date, country text, note text, PRIMARY KEY (city, day))
+CREATE TABLE photo(id int PRIMARY KEY, taken date, place int, FOREIGN KEY (taken, place) REFERENCES visit(day, city) ON DELETE CASCADE)
+INSERT INTO photo VALUES (1, '2020-01-01', 3)
+INSERT INTO photo VALUES (1, '2020-01-01', NULL), (2, NULL, 7)
+INSERT INTO visit VALUES (3, '2020-01-01', 'fr', 'rain')
+INSERT INTO photo VALUES (3, '2020-01-01', 3)
+DELETE FROM visit
+SELECT * FROM photo ORDER BY id
+ALTER TABLE photo ADD FOREIGN KEY (taken, place) REFERENCES visit(day, city, note)
+ALTER TABLE photo ADD FOREIGN KEY (taken) REFERENCES nowhere
+ALTER TABLE photo ADD FOREIGN KEY (place) REFERENCES city(nothing)
+ALTER TABLE photo DROP CONSTRAINT photo_taken_place_fkey
+INSERT INTO photo VALUES (4, '2020-01-01', 99)
+DROP TABLE country
+DROP TABLE country CASCADE
+INSERT INTO city VALUES (6, 'de', 1, NULL, 'Bonn')
+-- Columns that are dropped, with what has them.
+CREATE TABLE wide(a int, b text CHECK (b <> ''), c int UNIQUE, d int, e text DEFAULT 'e', id int PRIMARY KEY)
+CREATE INDEX wide_b_d ON wide(b, d)
+CREATE INDEX wide_d ON wide(d)
+INSERT INTO wide VALUES (1, 'x', 10, 100, DEFAULT, 1), (2, 'y', 20, 200, 'z', 2)
+ALTER TABLE wide DROP COLUMN b
+SELECT * FROM wide WHERE d = 200
+ALTER TABLE wide DROP COLUMN b
+ALTER TABLE wide DROP COLUMN IF EXISTS b
+ALTER TABLE wide DROP COLUMN a, DROP COLUMN c
+INSERT INTO wide VALUES (300, DEFAULT, 3), (400, NULL, 4)
+SELECT * FROM wide ORDER BY id
+UPDATE wide SET e = d || e WHERE d > 150 RETURNING *
+SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'wide'::regclass ORDER BY indexrelid::regclass::text
+ALTER TABLE wide ADD COLUMN b int DEFAULT 7
+SELECT b, id FROM wide ORDER BY id
+-- JSON of values, settings by function, advisory locks, rows that are locked.
+SELECT json_agg(n), jsonb_agg(n ORDER BY n DESC), json_agg(n) FILTER (WHERE n > 5) FROM generate_series(1, 3) n
+SELECT json_object_agg(name, id), jsonb_object_agg(id, name) FROM dept WHERE id < 3
+SELECT json_agg(json_build_object('a', n, 'b', json_build_array(n, 'x'))) FROM generate_series(1, 2) n
+SELECT json_agg(x) FROM (VALUES ('a'), (NULL)) v(x)
+SELECT json_build_object('a', '[1]'::json, 'b', '{"c":1}'::jsonb, 'd', NULL), to_json('[1]'::json), to_jsonb('[1 , 2]'::json)
+SELECT set_config('application_name', 'one', false)
+SHOW application_name
+BEGIN
+SELECT set_config('application_name', 'two', true)
+SHOW application_name
+COMMIT
+SHOW application_name
+BEGIN
+SET LOCAL application_name = 'three'
+SHOW application_name
+COMMIT
+SHOW application_name
+SET LOCAL application_name = 'four'
+SHOW application_name
+SELECT set_config('nothing', '1', false)
+SELECT pg_advisory_lock(1), pg_advisory_lock(1, 2), pg_advisory_lock_shared(3)
+SELECT locktype, classid, objid, objsubid, mode, granted FROM pg_locks WHERE locktype = 'advisory' ORDER BY classid, objid
+SELECT pg_try_advisory_lock(1), pg_advisory_unlock(1), pg_advisory_unlock(1), pg_advisory_unlock(3), pg_advisory_unlock_shared(3)
+SELECT pg_advisory_unlock_all()
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+BEGIN
+SELECT pg_advisory_xact_lock(5), pg_try_advisory_xact_lock(6)
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+COMMIT
+SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+SELECT state, query LIKE 'SELECT state, %' FROM pg_stat_activity WHERE pid = pg_backend_pid()
+SELECT numbackends > 0, xact_commit > 0 FROM pg_stat_database WHERE datname = current_database()
+SELECT id FROM dept WHERE id = 1 FOR UPDATE NOWAIT
+SELECT id FROM dept WHERE id < 3 ORDER BY name DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+SELECT id FROM dept WHERE id < 3 FOR SHARE NOWAIT
+SELECT count(*) FROM dept FOR UPDATE NOWAIT

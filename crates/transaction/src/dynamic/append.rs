@@ -8,6 +8,7 @@
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::dynamic::{InsertRow, TableHandle, invalid};
+use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;
 
 use crate::tx::Tx;
@@ -24,21 +25,50 @@ impl Tx<'_> {
         table: &TableHandle,
         columns: &[(&str, Value)],
     ) -> Result<Vec<Value>, Abort> {
-        let row = match table.layout.new_row(columns) {
-            Ok((None, row)) => row,
+        let row = self.appended(table, table.layout.new_row(columns))?;
+        let (key, encoded) = self.next_hidden_key(table).await?;
+        self.run(table.on_key(LockMode::Exclusive, encoded, InsertRow::new(row, true))).await?;
+        Ok(key)
+    }
+
+    /// Appends rows as [`append`](Tx::append) does, in one phase: each of the values of all columns, in their order.
+    ///
+    /// # Errors
+    /// Those of [`append`](Tx::append).
+    pub async fn append_values(&mut self, table: &TableHandle, rows: Vec<Vec<Value>>) -> Result<(), Abort> {
+        let mut actions = Vec::with_capacity(rows.len());
+        for values in rows {
+            let row = self.appended(table, table.layout.new_row_of_values(values))?;
+            let (_, encoded) = self.next_hidden_key(table).await?;
+            actions.push(table.on_key(LockMode::Exclusive, encoded, InsertRow::new(row, true)));
+        }
+        self.join_each(actions, drop).await
+    }
+
+    /// Returns the bytes of a row that has been made without a key.
+    fn appended(
+        &self,
+        table: &TableHandle,
+        made: Result<(Option<KeyBuf>, Vec<u8>), Abort>,
+    ) -> Result<Vec<u8>, Abort> {
+        match made {
+            Ok((None, row)) => Ok(row),
             Ok((Some(_), _)) => {
                 let name = table.name();
-                return Err(self.refuse(invalid(format!(
+                Err(self.refuse(invalid(format!(
                     "table '{name}' has a key of its own; insert rows into it with Tx::insert_row"
-                ))));
+                ))))
             }
-            Err(abort) => return Err(self.refuse(abort)),
-        };
+            Err(abort) => Err(self.refuse(abort)),
+        }
+    }
+
+    /// Returns the next hidden key of this worker in a table, as values and encoded.
+    async fn next_hidden_key(&mut self, table: &TableHandle) -> Result<(Vec<Value>, KeyBuf), Abort> {
         let number = self.next_hidden(table).await?;
         let key = vec![Value::Unsigned(self.home().0.into()), Value::Unsigned(number.into())];
         let encoded = table.layout.key.encode(&key).map_err(|abort| self.refuse(abort))?;
-        self.run(table.on_key(LockMode::Exclusive, encoded, InsertRow::new(row, true))).await?;
-        Ok(key)
+        Ok((key, encoded))
     }
 
     /// Returns the next number of this worker in a table.

@@ -3,7 +3,7 @@
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    AccessKind as Kind, Action, Operation, OperationKind, ResultShape, RowContext,
+    AccessKind as Kind, Action, CollectKeys, Operation, OperationKind, ResultShape, RowContext,
 };
 use atrapos_partition::dynamic::{DynRow, IndexHandle};
 use atrapos_partition::range::KeyRange;
@@ -76,6 +76,48 @@ impl Tx<'_> {
         limit: usize,
     ) -> Result<Vec<DynRow>, Abort> {
         self.rows_through(index, range, limit, true).await
+    }
+
+    /// Returns the rows whose index keys lie in `range`, in order of the index; `None` if a lock of another transaction conflicts.
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    pub async fn rows_by_unless_locked(
+        &mut self,
+        index: &IndexHandle,
+        range: KeyRange,
+    ) -> Result<Option<Vec<DynRow>>, Abort> {
+        let (mut keys, mut rest) = (Vec::new(), Some(range));
+        while let Some(range) = rest {
+            let collect = CollectKeys::new(keys, usize::MAX, false);
+            let action = Action::on_range(index.id(), index.tag, LockMode::Shared, range, false, collect);
+            let Some(collected) = self.run(action.unless_locked()).await? else { return Ok(None) };
+            (keys, rest) = (collected.found, collected.rest);
+        }
+        let actions = keys.into_iter().map(|key| index.table.get_encoded(key).unless_locked());
+        let rows: Option<Vec<_>> = self.join_all(actions).await?.into_iter().collect();
+        Ok(rows.map(|rows| rows.into_iter().flatten().collect()))
+    }
+
+    /// Returns the rows whose index keys lie in `range`, in order of the index, in spite of locks and without one: see
+    /// [`Action::despite_locks`].
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    pub async fn rows_by_despite_locks(
+        &mut self,
+        index: &IndexHandle,
+        range: KeyRange,
+    ) -> Result<Vec<DynRow>, Abort> {
+        let (mut keys, mut rest) = (Vec::new(), Some(range));
+        while let Some(range) = rest {
+            let collect = CollectKeys::new(keys, usize::MAX, false);
+            let action = Action::on_range(index.id(), index.tag, LockMode::Shared, range, false, collect);
+            let collected = self.run(action.despite_locks()).await?;
+            (keys, rest) = (collected.found, collected.rest);
+        }
+        let actions = keys.into_iter().map(|key| index.table.get_encoded(key).despite_locks());
+        Ok(self.join_all(actions).await?.into_iter().flatten().collect())
     }
 
     async fn rows_through(

@@ -124,6 +124,60 @@ impl Tx<'_> {
         self.walk_rows(table, range, true, accumulator, step).await
     }
 
+    /// Walks rows as [`fold_rows`](Tx::fold_rows) does, the last one first if it goes `backward`; returns `None` as soon as a lock of
+    /// another transaction in the range conflicts.
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    pub async fn fold_rows_unless_locked<A, F>(
+        &mut self,
+        table: &TableHandle,
+        range: KeyRange,
+        backward: bool,
+        mut accumulator: A,
+        mut step: F,
+    ) -> Result<Option<A>, Abort>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
+    {
+        let mut rest = Some(range);
+        while let Some(range) = rest.filter(|range| !range.is_empty()) {
+            let fold = FoldRows { accumulator, step, backward };
+            let action = Action::on_range(table.id(), table.tag, LockMode::Shared, range, backward, fold);
+            let Some(folded) = self.run(action.unless_locked()).await? else { return Ok(None) };
+            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
+        }
+        Ok(Some(accumulator))
+    }
+
+    /// Walks rows as [`fold_rows`](Tx::fold_rows) does, the last one first if it goes `backward`, in spite of locks and without one: see
+    /// [`Action::despite_locks`].
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    pub async fn fold_rows_despite_locks<A, F>(
+        &mut self,
+        table: &TableHandle,
+        range: KeyRange,
+        backward: bool,
+        mut accumulator: A,
+        mut step: F,
+    ) -> Result<A, Abort>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
+    {
+        let mut rest = Some(range);
+        while let Some(range) = rest.filter(|range| !range.is_empty()) {
+            let fold = FoldRows { accumulator, step, backward };
+            let action = Action::on_range(table.id(), table.tag, LockMode::Shared, range, backward, fold);
+            let folded: Folded<A, F> = self.run(action.despite_locks()).await?;
+            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
+        }
+        Ok(accumulator)
+    }
+
     async fn walk_rows<A, F>(
         &mut self,
         table: &TableHandle,

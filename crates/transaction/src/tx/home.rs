@@ -119,6 +119,12 @@ impl<'w> Tx<'w> {
         self.suspend(future).await
     }
 
+    /// Lets the other tasks of the home run once. Meanwhile the transaction is suspended, with locks on all that it has accessed: a
+    /// long one does so now and then, so that others do not wait for its end.
+    pub async fn yield_now(&mut self) {
+        self.suspend(self.worker.yield_now()).await;
+    }
+
     /// Waits for `future`, one of the transaction's own operations.
     pub(crate) async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
         let mut future = pin!(future);

@@ -9,12 +9,14 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::{Action, DependentAction, ErasedOperation, MissingTable, Operation, Request};
+use atrapos_partition::action::{
+    Action, DependentAction, ErasedOperation, MissingTable, Operation, Request, WhenLocked,
+};
 use atrapos_partition::partition::PartitionId;
 use atrapos_partition::range::KeyRange;
 use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 
-use super::access::execute_granted;
+use super::access::{conflicts, execute, execute_granted};
 use crate::branch::{Access, Branch};
 use crate::lending::{must_recall, recall};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
@@ -48,11 +50,25 @@ pub(super) async fn queue_and_run(
             Err(abort) => RunOutcome::Done(Err(abort)),
         };
     }
+    let shard = worker.shard();
+    match action.operation.when_locked() {
+        WhenLocked::Waits => {}
+        WhenLocked::GivesUp => {
+            let maintains = action.operation.maintains();
+            if conflicts(&shard.tables.borrow(), txn, partition, &action.request, maintains) {
+                return RunOutcome::Done(action.operation.without_lock());
+            }
+        }
+        WhenLocked::Ignores => {
+            let Action { mut request, operation } = action;
+            let state = (&mut *branch.borrow_mut(), &mut *dependents.borrow_mut());
+            return RunOutcome::Done(execute(shard, txn, state, partition, &mut request, operation, None));
+        }
+    }
     match queue(worker, txn, branch, partition, &action.request).await {
         Ok(Some((access, left_out))) => {
             let (mut branch, mut dependents) = (branch.borrow_mut(), dependents.borrow_mut());
             debug_assert!(!branch.closed, "the end of a transaction takes back what was granted to it");
-            let shard = worker.shard();
             let done =
                 execute_granted(shard, &mut branch, access, left_out, action.operation, &mut dependents);
             RunOutcome::Done(done)

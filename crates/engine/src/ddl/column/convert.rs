@@ -1,4 +1,4 @@
-//! Conversion of rows to those of a table with another column, a slice at a time.
+//! Conversion of rows to those of a table with other columns, a slice at a time.
 //!
 //! Owns: the copies under way on a worker. Never: changes a row of the old table.
 
@@ -59,22 +59,57 @@ pub(super) fn cannot_convert(table: &str, error: &ConvertError) -> DefineError {
 pub(super) struct Converter {
     from: RowLayout,
     to: RowLayout,
-    added: Value,
+    change: Change,
     config: TreeConfig,
 }
 
+/// The change of the columns of rows.
+enum Change {
+    /// This value comes behind the others.
+    Add(Value),
+    /// The value in this place goes.
+    Drop(usize),
+}
+
 impl Converter {
-    pub(super) fn new(before: &Definitions, old: TableId, after: TableDef) -> Result<Converter, DefineError> {
-        let Some(table) = before.table(old.0) else { unreachable!("it was found as a table") };
+    /// Creates the converter to a table with one more column, its last one.
+    pub(super) fn adding(
+        before: &Definitions,
+        old: TableId,
+        after: TableDef,
+    ) -> Result<Converter, DefineError> {
         let added = after.columns.last().and_then(|column| column.default.clone()).unwrap_or(Value::Null);
-        let to = RowLayout::of_table(&after);
+        Converter::new(before, old, &after, Change::Add(added))
+    }
+
+    /// Creates the converter to a table without a column, by its place among those of the row.
+    pub(super) fn dropping(
+        before: &Definitions,
+        old: TableId,
+        after: &TableDef,
+        place: usize,
+    ) -> Result<Converter, DefineError> {
+        Converter::new(before, old, after, Change::Drop(place))
+    }
+
+    fn new(
+        before: &Definitions,
+        old: TableId,
+        after: &TableDef,
+        change: Change,
+    ) -> Result<Converter, DefineError> {
+        let Some(table) = before.table(old.0) else { unreachable!("it was found as a table") };
+        let to = RowLayout::of_table(after);
         let width = after.row_columns().map(|column| column.ty.width().unwrap_or(16)).sum();
-        Ok(Converter { from: RowLayout::of_table(table), to, added, config: TreeConfig::for_rows_of(width) })
+        Ok(Converter { from: RowLayout::of_table(table), to, change, config: TreeConfig::for_rows_of(width) })
     }
 
     fn convert(&self, row: &[u8], out: &mut Vec<u8>) -> Result<(), ValueError> {
         let mut values = self.from.decode(row)?;
-        values.push(self.added.clone());
+        match &self.change {
+            Change::Add(value) => values.push(value.clone()),
+            Change::Drop(place) => drop(values.remove(*place)),
+        }
         out.clear();
         self.to.encode(&values, out)
     }
@@ -185,7 +220,7 @@ mod tests {
         let before = Definitions { trees: vec![TreeDef::Table(notes())], foreign_keys: Vec::new() };
         let mut after = notes();
         after.columns.push(ColumnDef { nullable: true, ..ColumnDef::new("more", ColumnType::Bool) });
-        let converter = Converter::new(&before, table, after).unwrap();
+        let converter = Converter::adding(&before, table, after).unwrap();
         let mut slices = 0;
         while !convert_slice(worker, table, &converter).map_err(|error| cannot_convert("notes", &error))? {
             slices += 1;

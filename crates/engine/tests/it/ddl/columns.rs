@@ -175,3 +175,65 @@ fn a_table_in_use_keeps_its_columns_when_patience_ends() {
     insert(&db, table, 2, 2).unwrap();
     db.verify().unwrap();
 }
+
+/// Ages are in an index, behind the column that goes.
+fn with_dropped(db: &Database) {
+    let mut table = people("people", &[ROWS / 2]);
+    table.columns.insert(1, ColumnDef::new("note", ColumnType::String));
+    let references = NewForeignKey {
+        parent: "people".to_owned(),
+        through: Some("by_age".to_owned()),
+        on_delete: OnDelete::Restrict,
+    };
+    table.columns[2].ty = ColumnType::Unsigned(8);
+    let new = NewTable {
+        indexes: vec![index("by_age", &[2], false), index("by_note", &[1], false)],
+        foreign_keys: vec![references],
+        ..table.into()
+    };
+    db.create_table(new).unwrap();
+    let table = db.table_named("people").unwrap();
+    for id in 0..ROWS {
+        let (table, age) = (table.clone(), id / 2);
+        let columns = [
+            ("id", Value::Unsigned(id.into())),
+            ("note", Value::Text("a note".to_owned())),
+            ("age", Value::Unsigned(age.into())),
+            ("city", Value::Text("here".to_owned())),
+        ];
+        let done = db.run(table.at(&[]).unwrap(), async move |tx| tx.insert_row(&table, &columns).await);
+        done.unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_column_is_gone_and_keys_behind_it_are_kept() {
+    let files = files();
+    let db = create(&files);
+    with_dropped(&db);
+    let refused = db.drop_column("people", "note").unwrap_err();
+    assert!(refused.to_string().contains("by_note"), "{refused}");
+    assert!(matches!(db.drop_column("people", "id").unwrap_err(), DefineError::InUse(_)));
+    assert!(matches!(db.drop_column("people", "nothing").unwrap_err(), DefineError::Unknown(_)));
+    db.drop_index("by_note").unwrap();
+    let old = db.table_named("people").unwrap();
+    db.drop_column("people", "note").unwrap();
+    let late =
+        db.run(old.at(&[]).unwrap(), async move |tx| tx.get(&old, &[Value::Unsigned(1)]).await.map(drop));
+    assert_eq!(late.unwrap_err().reason(), AbortReason::TableChanged);
+    for db in [db, reopen(&files.power_cut(3))] {
+        let table = db.table_named("people").unwrap();
+        let names: Vec<_> = table.columns().iter().map(|column| column.name.clone()).collect();
+        assert_eq!(names, ["id", "age", "city"]);
+        let (read, by_age) = (table.clone(), db.index_named("by_age").unwrap());
+        let range = by_age.prefix(&[Value::Unsigned(7)]).unwrap();
+        let found = db.run(table.at(&[]).unwrap(), async move |tx| {
+            let rows = tx.rows_by(&by_age, range.clone(), usize::MAX).await?;
+            rows.iter().map(|row| row.values(&read)).collect::<Result<Vec<_>, _>>()
+        });
+        let row = |id: u128| vec![Value::Unsigned(id), Value::Unsigned(7), Value::Text("here".to_owned())];
+        assert_eq!(found.unwrap(), [row(14), row(15)]);
+        let verified = db.verify().unwrap();
+        assert_eq!((verified.rows, verified.entries, verified.references), (ROWS, ROWS, ROWS));
+    }
+}

@@ -5,6 +5,7 @@ mod cascade;
 mod columns;
 mod crash;
 mod fixture;
+mod foreign;
 mod indexes;
 #[cfg(debug_assertions)]
 mod planted;

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use atrapos::catalog::{ColumnDef, IndexDef, TableDef, Value};
+use atrapos::catalog::{ColumnDef, IndexDef, OnDelete, TableDef, Value};
 use atrapos::{
-    Abort, AbortReason, Advice, Database, DefineError, SchemeChange, Session, TableHandle, Tx, WorkerId,
+    Abort, AbortReason, Advice, Database, DefineError, NewForeignKey, SchemeChange, Session, TableHandle, Tx,
+    WorkerId,
 };
 
 use super::columns::height;
@@ -57,6 +58,7 @@ pub(super) fn is_expected(abort: &Abort) -> bool {
     let may_be = [
         AbortReason::TableChanged,
         AbortReason::DuplicateKey,
+        AbortReason::ForeignKey,
         AbortReason::NotDurable,
         AbortReason::ShuttingDown,
         // A handle from before a column was added names the columns that there were.
@@ -72,20 +74,33 @@ pub(super) enum Statement {
     CreateIndex(&'static str, IndexDef),
     DropIndex(String),
     AddColumn(&'static str, ColumnDef),
+    DropColumn(&'static str),
+    AddForeignKey(&'static str, NewForeignKey),
+    DropForeignKey(&'static str, &'static str),
 }
 
 impl Statement {
     pub(super) fn draw(random: &mut Random) -> Statement {
         let name = TABLES[random.below(3) as usize];
         let indexed = format!("by_age_of_{name}");
-        match random.below(8) {
+        let parent = TABLES[random.below(3) as usize];
+        match random.below(13) {
             0..=2 => Statement::CreateTable(people(name, &[KEYS / 2])),
             3 => Statement::DropTable(name),
             4 | 5 => Statement::CreateIndex(name, index(&indexed, &[1], random.chance(10))),
             6 => Statement::DropIndex(indexed),
-            _ => Statement::AddColumn(name, height()),
+            7 => Statement::AddColumn(name, height()),
+            8 => Statement::DropColumn(name),
+            9 | 10 => Statement::AddForeignKey(name, reference(parent, random.chance(2))),
+            _ => Statement::DropForeignKey(name, parent),
         }
     }
+}
+
+/// A reference by the key of the table.
+fn reference(parent: &str, cascades: bool) -> NewForeignKey {
+    let on_delete = if cascades { OnDelete::Cascade } else { OnDelete::Restrict };
+    NewForeignKey { parent: parent.to_owned(), through: None, on_delete }
 }
 
 fn statement(db: &Database, random: &mut Random) -> Result<(), DefineError> {
@@ -95,6 +110,9 @@ fn statement(db: &Database, random: &mut Random) -> Result<(), DefineError> {
         Statement::CreateIndex(name, index) => db.create_index(name, index).map(drop),
         Statement::DropIndex(name) => db.drop_index(&name),
         Statement::AddColumn(name, column) => db.add_column(name, column).map(drop),
+        Statement::DropColumn(name) => db.drop_column(name, "height").map(drop),
+        Statement::AddForeignKey(name, key) => db.add_foreign_key(name, &key),
+        Statement::DropForeignKey(name, parent) => db.drop_foreign_key(name, parent, None),
     };
     refused_is_fine(done)
 }
@@ -102,7 +120,14 @@ fn statement(db: &Database, random: &mut Random) -> Result<(), DefineError> {
 /// What is refused because of what is there is fine.
 pub(super) fn refused_is_fine(done: Result<(), DefineError>) -> Result<(), DefineError> {
     match done {
-        Err(DefineError::NameTaken(_) | DefineError::Unknown(_) | DefineError::Violated(_)) => Ok(()),
+        Err(
+            DefineError::NameTaken(_)
+            | DefineError::Unknown(_)
+            | DefineError::Violated(_)
+            // A foreign key refers to the table, or is there already.
+            | DefineError::InUse(_)
+            | DefineError::Contradiction(_),
+        ) => Ok(()),
         done => done,
     }
 }

@@ -24,6 +24,9 @@ fn statement(simulation: &Simulation, random: &mut Random) -> Result<(), DefineE
         Statement::CreateIndex(name, index) => simulation.create_index(name, index).map(drop),
         Statement::DropIndex(name) => simulation.drop_index(&name),
         Statement::AddColumn(name, column) => simulation.add_column(name, column).map(drop),
+        Statement::DropColumn(name) => simulation.drop_column(name, "height").map(drop),
+        Statement::AddForeignKey(name, key) => simulation.add_foreign_key(name, &key),
+        Statement::DropForeignKey(name, parent) => simulation.drop_foreign_key(name, parent, None),
     };
     refused_is_fine(done)
 }

@@ -73,6 +73,11 @@ pub(crate) enum Step {
     Get(u64),
     Set(u64, u32),
     Insert(u64, u32),
+    /// Reads a row, or writes it, unless it is locked.
+    GetUnlessLocked(u64),
+    SetUnlessLocked(u64, u32),
+    /// Reads a row whether it is locked or not.
+    GetDespiteLocks(u64),
     /// Reads all rows.
     All,
     /// The rows of a value, through the index.
@@ -92,6 +97,8 @@ pub(crate) enum Step {
 pub(crate) enum Answer {
     /// So many rows were written.
     Wrote(usize),
+    /// The row was locked by another one.
+    Locked,
     Rows(Vec<(u64, u32)>),
     Committed,
     Aborted,
@@ -155,6 +162,20 @@ async fn act(tx: &mut Tx<'_>, handles: Handles, step: Step) -> Result<Answer, Ab
         Step::Insert(key, value) => {
             tx.insert(numbers, key, Number { value }).await?;
             Answer::Wrote(1)
+        }
+        Step::GetUnlessLocked(key) => match tx.run(numbers.get(key).unless_locked()).await? {
+            Some(row) => Answer::Rows(row.into_iter().map(|row| (key, row.value)).collect()),
+            None => Answer::Locked,
+        },
+        Step::SetUnlessLocked(key, value) => {
+            match tx.run(numbers.update(key, set(value)).unless_locked()).await? {
+                Some(row) => Answer::Wrote(usize::from(row.is_some())),
+                None => Answer::Locked,
+            }
+        }
+        Step::GetDespiteLocks(key) => {
+            let row = tx.run(numbers.get(key).despite_locks()).await?;
+            Answer::Rows(row.into_iter().map(|row| (key, row.value)).collect())
         }
         Step::All => Answer::Rows(all(tx, handles).await?),
         Step::Where(value) => {

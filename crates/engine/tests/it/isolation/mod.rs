@@ -14,6 +14,7 @@ pub(crate) mod lists;
 #[cfg(debug_assertions)]
 pub(crate) mod queues;
 pub(crate) mod shared;
+pub(crate) mod unwaited;
 pub(crate) mod waiting;
 
 use crate::support::{Engine, for_seeds};

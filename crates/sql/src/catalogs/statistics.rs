@@ -1,0 +1,162 @@
+//! Catalogs of what goes on: connections, advisory locks, counts of the database.
+//!
+//! Columns of PostgreSQL for what is not counted here are left out, so that nobody takes a zero for a count.
+
+use atrapos::AbortReason;
+
+use super::{Catalog, ROLE};
+use crate::expr::{Env, Row};
+use crate::types::SqlType::{self, Bool, Float8, Int2, Int4, Int8, Name, Oid, Text, Timestamptz};
+use crate::value::Value;
+
+pub(super) static CATALOGS: &[Catalog] = &[
+    Catalog {
+        schema: "pg_catalog",
+        name: "pg_stat_activity",
+        oid: 12_003,
+        columns: ACTIVITY,
+        rows: activity,
+    },
+    Catalog {
+        schema: "pg_catalog",
+        name: "pg_stat_database",
+        oid: 12_004,
+        columns: DATABASE,
+        rows: database,
+    },
+    Catalog {
+        schema: "pg_catalog",
+        name: "pg_stat_statements",
+        oid: 12_006,
+        columns: STATEMENTS,
+        rows: statements,
+    },
+    Catalog { schema: "pg_catalog", name: "pg_locks", oid: 12_005, columns: LOCKS, rows: locks },
+];
+
+/// The number of the one database.
+const DATABASE_OID: i64 = 5;
+
+const ACTIVITY: &[(&str, SqlType)] = &[
+    ("datid", Oid),
+    ("datname", Name),
+    ("pid", Int4),
+    ("usesysid", Oid),
+    ("usename", Name),
+    ("application_name", Text),
+    ("backend_start", Timestamptz),
+    ("xact_start", Timestamptz),
+    ("query_start", Timestamptz),
+    ("state_change", Timestamptz),
+    ("state", Text),
+    ("query", Text),
+    ("backend_type", Text),
+];
+
+fn activity(env: &Env) -> Vec<Row> {
+    let moment = |moment: Option<i64>| moment.map_or(Value::Null, Value::Timestamp);
+    let row = |(number, activity): (i32, std::sync::Arc<crate::activity::Activity>)| {
+        let doing = activity.doing();
+        vec![
+            Value::Int(DATABASE_OID),
+            Value::text(&env.session.database),
+            Value::Int(number.into()),
+            Value::Int(ROLE.into()),
+            Value::text(&activity.user),
+            Value::from(doing.application),
+            Value::Timestamp(activity.began),
+            moment(doing.transaction_began),
+            moment(doing.query_began),
+            Value::Timestamp(doing.changed),
+            Value::text(doing.state.name()),
+            Value::text(&doing.query),
+            Value::text("client backend"),
+        ]
+    };
+    env.session.connections.activity().into_iter().map(row).collect()
+}
+
+const DATABASE: &[(&str, SqlType)] = &[
+    ("datid", Oid),
+    ("datname", Name),
+    ("numbackends", Int4),
+    ("xact_commit", Int8),
+    ("xact_rollback", Int8),
+    ("deadlocks", Int8),
+];
+
+/// Counts since the database was opened; transactions of the engine's own users count, too.
+fn database(env: &Env) -> Vec<Row> {
+    let statistics = env.session.engine.statistics();
+    let count = |count: u64| Value::Int(i64::try_from(count).unwrap_or(i64::MAX));
+    vec![vec![
+        Value::Int(DATABASE_OID),
+        Value::text(&env.session.database),
+        count(env.session.connections.activity().len() as u64),
+        count(statistics.committed),
+        count(statistics.aborted_total()),
+        count(statistics.aborted_for(AbortReason::Deadlock)),
+    ]]
+}
+
+const STATEMENTS: &[(&str, SqlType)] = &[
+    ("userid", Oid),
+    ("dbid", Oid),
+    ("queryid", Int8),
+    ("query", Text),
+    ("calls", Int8),
+    ("total_exec_time", Float8),
+    ("mean_exec_time", Float8),
+    ("rows", Int8),
+];
+
+/// Executions that have succeeded, by their texts; times are in milliseconds.
+fn statements(env: &Env) -> Vec<Row> {
+    let row = |(text, total): (String, crate::counts::Total)| {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let milliseconds = total.nanoseconds as f64 / 1e6;
+        vec![
+            Value::Int(ROLE.into()),
+            Value::Int(DATABASE_OID),
+            Value::Int(hasher.finish() as i64),
+            Value::from(text),
+            Value::Int(total.calls as i64),
+            Value::Float(milliseconds),
+            Value::Float(milliseconds / (total.calls.max(1) as f64)),
+            Value::Int(total.rows as i64),
+        ]
+    };
+    env.session.counts.all().into_iter().filter(|(_, total)| total.calls > 0).map(row).collect()
+}
+
+const LOCKS: &[(&str, SqlType)] = &[
+    ("locktype", Text),
+    ("database", Oid),
+    ("relation", Oid),
+    ("classid", Oid),
+    ("objid", Oid),
+    ("objsubid", Int2),
+    ("pid", Int4),
+    ("mode", Text),
+    ("granted", Bool),
+];
+
+/// Advisory locks. Those of rows are the engine's, which enters them only when a transaction has to wait.
+fn locks(env: &Env) -> Vec<Row> {
+    let row = |held: crate::advisory::Held| {
+        vec![
+            Value::text("advisory"),
+            Value::Int(DATABASE_OID),
+            Value::Null,
+            Value::Int(held.key.class.into()),
+            Value::Int(held.key.object.into()),
+            Value::Int(if held.key.is_pair { 2 } else { 1 }),
+            Value::Int(held.owner.into()),
+            Value::text(if held.is_shared { "ShareLock" } else { "ExclusiveLock" }),
+            Value::Bool(true),
+        ]
+    };
+    env.session.connections.advisory.all().into_iter().map(row).collect()
+}
