@@ -42,6 +42,7 @@ mod cost;
 mod error;
 #[cfg(feature = "exact")]
 mod exact;
+mod extents;
 mod flow;
 mod ids;
 mod plan;
@@ -49,6 +50,7 @@ mod platform;
 mod report;
 mod scheme;
 mod search;
+mod spread;
 mod steps;
 mod trace;
 mod workload;
@@ -63,6 +65,7 @@ pub use cost::{Cost, Weights, evaluate};
 pub use error::AdaptError;
 #[cfg(feature = "exact")]
 pub use exact::{ExactPlan, SLICES_TIMES_WORKERS_MAX, solve_exactly};
+pub use extents::{Extents, TraceKey};
 pub use flow::{ClassFlow, FlowAction, FlowDependency, FlowOperation, FlowSyncPoint};
 pub use ids::{SliceIndex, TableIndex, WorkerIndex};
 pub use plan::{Plan, plan, plan_from, plan_of_necessity};

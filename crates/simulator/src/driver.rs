@@ -5,12 +5,12 @@
 //! decides.
 
 use atrapos_adapt::{
-    AdaptError, Controller, ControllerSettings, Decision, Observation, Plan, Platform, Verdict, WaitReason,
-    WorkerIndex,
+    AdaptError, Controller, ControllerSettings, Decision, Extents, Observation, Plan, Platform, Verdict,
+    WaitReason, WorkerIndex,
 };
 
 use crate::hardware::{GHZ, MachineKind};
-use crate::layout::{Cut, Layout};
+use crate::layout::Layout;
 use crate::scenario::Scenario;
 use crate::world::{Counters, World};
 
@@ -181,11 +181,11 @@ impl<'s> Run<'s> {
     }
 
     /// Carries a plan out, step by step. Returns false when all phases are over.
-    fn carry_out(&mut self, plan: &Plan, cut: &Cut) -> bool {
+    fn carry_out(&mut self, plan: &Plan, extents: &Extents) -> bool {
         self.in_phase.repartitionings += 1;
         self.in_phase.first_change_s.get_or_insert(self.world.now_s() - self.began.at_s);
         for step in &plan.steps {
-            let worker = self.world.layout.apply(step, cut);
+            let worker = self.world.layout.apply(step, extents);
             self.world.pause(worker);
             if !self.advance(self.world.now_s() + STEP_PAUSE_S) {
                 return false;
@@ -275,8 +275,8 @@ pub(crate) fn run_adaptive(
         let observed = observation(&run.world, &collected, &now, now.loads.clone());
         let plan = turn(&mut controller, &mut run, &observed, &platform)?;
         collected = read(&run.world);
-        if let Some((plan, cut, decision)) = plan {
-            if !run.carry_out(&plan, &cut) {
+        if let Some((plan, extents, decision)) = plan {
+            if !run.carry_out(&plan, &extents) {
                 return Ok(run.side);
             }
             collected = read(&run.world);
@@ -306,25 +306,25 @@ fn turn(
     run: &mut Run<'_>,
     observed: &Observation,
     platform: &Platform,
-) -> Result<Option<(Plan, Cut, Decision)>, AdaptError> {
+) -> Result<Option<(Plan, Extents, Decision)>, AdaptError> {
     let verdict = controller.observe(observed);
     let trigger = match verdict {
         Verdict::Wait(reason) => {
             run.side.decisions.push(Decision::waited(observed, reason));
             if reason != WaitReason::TooFewSamples {
-                run.world.begin_statistics();
+                controller.note(&run.world.take_statistics(), platform)?;
             }
             return Ok(None);
         }
         Verdict::Evaluate(trigger) => trigger,
     };
     run.in_phase.evaluations += 1;
-    let (trace, cut) = run.world.take_statistics();
+    let trace = run.world.take_statistics();
     let lost = (0..).map(WorkerIndex).zip(&run.world.available).filter(|(_, here)| !**here);
     let lost: Vec<WorkerIndex> = lost.map(|(worker, _)| worker).collect();
     let considered = controller.consider(trigger, &trace, &platform.clone().without(&lost)?)?;
     run.side.decisions.push(considered.decision);
-    Ok(considered.plan.map(|plan| (plan, cut, considered.decision)))
+    Ok(considered.plan.zip(considered.extents).map(|(plan, extents)| (plan, extents, considered.decision)))
 }
 
 /// Cycles of processor time, from ns.

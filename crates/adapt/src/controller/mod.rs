@@ -32,19 +32,27 @@
 
 mod consider;
 mod decision;
+mod flux;
 mod memory;
 mod settings;
+mod trend;
+mod undo;
 
 pub use consider::Considered;
 pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigger, WaitReason};
 pub use settings::{ControllerSettings, Setting};
 
+use crate::attribution::attribute;
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
+use crate::platform::Platform;
+use crate::trace::WorkloadTrace;
 use consider::{NOISE_MAX, deviation};
+use flux::Flux;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
 use std::collections::VecDeque;
 use std::time::Duration;
+use undo::Before;
 
 /// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
 const GLANCE_THRESHOLDS: f64 = 2.0;
@@ -118,6 +126,13 @@ pub struct Controller {
     /// The repartitioning that the next observation judges.
     trial: Option<Trial>,
     failures: Failures,
+    flux: Flux,
+    /// What there was before the latest change, until the next observation.
+    before: Option<Before>,
+    /// Set if the throughput before the latest change may have been of two different loads.
+    mixed_before: bool,
+    /// What there was before a change after which the throughput was lower.
+    worse: Option<Before>,
     /// Number of times in a row that a partition was cut only to see more.
     looks: u32,
     /// Time of the latest such cut.
@@ -151,6 +166,10 @@ impl Controller {
             deviation: 0.0,
             trial: None,
             failures: Failures::default(),
+            flux: Flux::default(),
+            before: None,
+            mixed_before: false,
+            worse: None,
             looks: 0,
             looked_ns: 0,
         })
@@ -182,6 +201,7 @@ impl Controller {
             let predicted_gain = trial.promise.map(|promise| promise.predicted.gain);
             let (before_tps, after_tps) = (trial.before.throughput_tps, throughput);
             self.learn(&trial, after_tps);
+            self.compare_with_before(after_tps);
             self.follow_up_due = Some(Trigger::FollowUp { before_tps, after_tps, predicted_gain });
         }
         let known = !self.profile.is_empty();
@@ -325,6 +345,18 @@ impl Controller {
         }
     }
 
+    /// Takes note of statistics that nobody wants evaluated, before they begin anew: where the load was is worth knowing if it moves.
+    /// Statistics without keys say nothing.
+    ///
+    /// # Errors
+    /// As [`attribute`]: the statistics, their scheme and the platform do not fit.
+    pub fn note(&mut self, trace: &WorkloadTrace, platform: &Platform) -> Result<(), AdaptError> {
+        let weights = self.settings.planning.weights.with_sync_factor(self.sync_factor);
+        let attributed = attribute(trace, platform, &weights)?;
+        self.flux.note(self.at_ns, trace, attributed.workload);
+        Ok(())
+    }
+
     /// Learns from a change that was made for its synchronization what that really costs.
     fn learn(&mut self, trial: &Trial, after_tps: f64) {
         let before_tps = trial.before.throughput_tps;
@@ -339,6 +371,7 @@ impl Controller {
     /// The steps of the last plan were not carried out, or not all of them: nothing is concluded from what comes next.
     pub fn abandoned(&mut self) {
         self.trial = None;
+        (self.before, self.worse) = (None, None);
         self.follow_up_due = None;
     }
 
@@ -365,7 +398,9 @@ impl Controller {
         self.interval = self.settings.interval;
         self.window.clear();
         (self.candidate, self.rejected, self.follow_up_due) = (None, None, None);
+        (self.before, self.worse) = (None, None);
         self.failures = Failures::default();
+        self.flux = Flux::default();
         self.looks = 0;
         self.sync_factor = 1.0;
         self.began_anew = false;
