@@ -47,6 +47,7 @@ mod flow;
 mod ids;
 mod plan;
 mod platform;
+mod price;
 mod report;
 mod scheme;
 mod search;
@@ -70,6 +71,7 @@ pub use flow::{ClassFlow, FlowAction, FlowDependency, FlowOperation, FlowSyncPoi
 pub use ids::{SliceIndex, TableIndex, WorkerIndex};
 pub use plan::{Plan, plan, plan_from, plan_of_necessity};
 pub use platform::{Platform, WORKERS_MAX};
+pub use price::Prices;
 pub use report::{render_plan, render_scheme, render_steps};
 pub use scheme::{Partition, PlannedScheme, TableScheme};
 pub use search::{Settings, choose_partitioning, choose_placement, search};

@@ -16,6 +16,8 @@ use crate::world::{Counters, World};
 
 /// Time between two steps of a plan, in seconds: as a database waits after each, so that transactions go on.
 const STEP_PAUSE_S: f64 = 0.001;
+/// Times at which loads are read within the shortest interval, as a database does.
+const SHORT_TIMES: u32 = 10;
 /// Intervals of the controller at the beginning of a phase that do not count as settled.
 const SETTLING_S: f64 = 3.0;
 
@@ -252,7 +254,7 @@ pub(crate) fn run_adaptive(
     let mut judged: Option<(f64, f64, usize)> = None;
     loop {
         let step_s = settings.interval.min(controller.interval()).as_secs_f64();
-        if !run.advance(run.world.now_s() + step_s) {
+        if !sense(&mut controller, &mut run, step_s) {
             return Ok(run.side);
         }
         waited_s += step_s;
@@ -284,6 +286,22 @@ pub(crate) fn run_adaptive(
         }
         seen = read(&run.world);
     }
+}
+
+/// Lets time pass, and the controller look at the loads of short times. Returns false when all phases are over.
+fn sense(controller: &mut Controller, run: &mut Run<'_>, step_s: f64) -> bool {
+    let mut seen = read(&run.world);
+    let began_s = run.world.now_s();
+    for time in 1..=SHORT_TIMES {
+        if !run.advance(began_s + step_s * f64::from(time) / f64::from(SHORT_TIMES)) {
+            return false;
+        }
+        let now = read(&run.world);
+        let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
+        controller.sense(&observation(&run.world, &seen, &now, loads.collect()));
+        seen = now;
+    }
+    true
 }
 
 /// Compares the second after a change with what was predicted of it, if the load is the same and clients ask all the time.

@@ -142,6 +142,11 @@ impl Controller {
                 return Ok(undone);
             }
         }
+        if let (Trigger::Swing { over_mean }, false) = (trigger, must) {
+            let (plan, predicted) = plan_to_spread(over_mean, &plan, (&workload, platform), &planning)?;
+            // Noise was taken off before it was called a swing.
+            return Ok(self.judge_in_flux(trigger, plan, predicted, 0.0));
+        }
         let outlook = self.flux.outlook(self.settings.interval_max.as_nanos());
         if let Some(outlook) = outlook.filter(|_| !must) {
             let (plan, predicted) = plan_in_flux(&outlook, &plan, (&workload, platform), &planning)?;
@@ -360,6 +365,24 @@ impl Controller {
             gain_wanted,
         }
     }
+}
+
+/// The plan for stripes, where the busiest worker exceeds the mean by `over_mean` in short times. Where the load is then is not known; it is
+/// taken to be divided by stripes as that of the whole interval.
+fn plan_to_spread(
+    over_mean: f64,
+    latest: &Plan,
+    (workload, platform): (&Workload, &Platform),
+    planning: &Settings,
+) -> Result<(Plan, Predicted), AdaptError> {
+    let stripes = spread(workload, platform);
+    let plan = plan_to(workload, platform, &latest.today, stripes, &planning.weights)?;
+    let (load_max_before, load_max_after) = (1.0 + over_mean, plan.after.load_max_ratio());
+    let (sync_before, sync_after) = (sync_share(&plan.before), sync_share(&plan.after));
+    let gain = 1.0 - (load_max_after + sync_after) / (load_max_before + sync_before);
+    let predicted =
+        Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, gain_wanted: 0.0 };
+    Ok((plan, predicted))
 }
 
 /// The best plan for loads that move: among the one for the latest of them, `latest`, the one for all of them together, and stripes. The

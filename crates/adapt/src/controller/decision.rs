@@ -25,6 +25,11 @@ pub enum Trigger {
         /// By which share it exceeded the mean.
         over_mean: f64,
     },
+    /// In short times one worker was much busier than the mean, and not always the same.
+    Swing {
+        /// By which share the busiest one exceeded the mean, in short times.
+        over_mean: f64,
+    },
     /// Workers went away or came back, or the machine changed; or one that may own nothing still does.
     PlatformChanged {
         /// Number of workers that may own data.
@@ -192,6 +197,10 @@ impl fmt::Display for Trigger {
             }
             Self::Imbalance { busiest, over_mean } => {
                 write!(f, "{busiest} is {:.0}% busier than the mean", 100.0 * over_mean)
+            }
+            Self::Swing { over_mean } => {
+                let percent = 100.0 * over_mean;
+                write!(f, "one worker at a time is {percent:.0}% busier than the mean, by turns")
             }
             Self::PlatformChanged { available, workers } => {
                 write!(f, "{available} of {workers} workers may own data now")

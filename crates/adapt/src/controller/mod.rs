@@ -18,6 +18,7 @@
 //! - when workers went away or came back ([`Trigger::PlatformChanged`]);
 //! - once, when the first three measurements agree ([`Trigger::First`]): a scheme may be bad without anything changing;
 //! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
+//! - when the load goes back and forth within an interval ([`Trigger::Swing`]);
 //! - to find out whether a small gain is one ([`Trigger::Confirmation`]).
 //!
 //! A long interval is for steady times. In between, throughput and loads are [glanced](Controller::glance) at: when they are
@@ -35,6 +36,7 @@ mod decision;
 mod flux;
 mod memory;
 mod settings;
+mod swing;
 mod trend;
 mod undo;
 
@@ -52,6 +54,7 @@ use flux::Flux;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
 use std::collections::VecDeque;
 use std::time::Duration;
+use swing::Swing;
 use undo::Before;
 
 /// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
@@ -127,6 +130,7 @@ pub struct Controller {
     trial: Option<Trial>,
     failures: Failures,
     flux: Flux,
+    swing: Swing,
     /// What there was before the latest change, until the next observation.
     before: Option<Before>,
     /// Set if the throughput before the latest change may have been of two different loads.
@@ -167,6 +171,7 @@ impl Controller {
             trial: None,
             failures: Failures::default(),
             flux: Flux::default(),
+            swing: Swing::default(),
             before: None,
             mixed_before: false,
             worse: None,
@@ -217,6 +222,7 @@ impl Controller {
         }
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
         self.deviation = deviation(observation.samples, self.profile.available_count());
+        self.swing.observe(observation, &self.settings);
 
         let threshold = self.settings.threshold.max(self.noise);
         let differs = |before: &f64| (throughput - before).abs() > threshold * before;
@@ -237,6 +243,9 @@ impl Controller {
             None => {}
         }
         let verdict = self.verdict(changed, full);
+        if verdict != Verdict::Wait(WaitReason::TooFewSamples) {
+            self.swing.begin_anew();
+        }
         let alert = |trigger: &Trigger| {
             matches!(
                 trigger,
@@ -278,8 +287,15 @@ impl Controller {
             Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
         };
         self.interval = self.settings.interval;
+        self.swing.begin_anew();
         self.began_anew = true;
         Some(WaitReason::BeganAnew { trigger })
+    }
+
+    /// Takes note of the loads of a short time, about a tenth of the shortest interval: several times per interval, or never where a driver
+    /// has no such loads.
+    pub fn sense(&mut self, seen: &Observation) {
+        self.swing.sense(seen);
     }
 
     /// By which share a throughput may differ because so few transactions were counted in that time: of `n` that come by
@@ -323,6 +339,9 @@ impl Controller {
         if let Some((worker, over_mean)) = busiest.filter(|(_, over)| *over > stands_out) {
             let busiest = WorkerIndex(worker);
             return self.unless_rejected(Trigger::Imbalance { busiest, over_mean });
+        }
+        if let Some(ratio) = self.swing.ratio() {
+            return self.unless_rejected(Trigger::Swing { over_mean: ratio - 1.0 });
         }
         if self.first_due && self.window.len() >= FIRST_MIN && self.throughput_tps > 0.0 && !self.mixed {
             return Verdict::Evaluate(Trigger::First);
@@ -401,6 +420,7 @@ impl Controller {
         (self.before, self.worse) = (None, None);
         self.failures = Failures::default();
         self.flux = Flux::default();
+        self.swing = Swing::default();
         self.looks = 0;
         self.sync_factor = 1.0;
         self.began_anew = false;
