@@ -5,7 +5,8 @@
 //!   `atrapos topology` calls the machine; for people), `samples` (how many actions were timed), `dispersion` (how much they differ) and
 //!   `busy_cycles` (how long each worker was busy in all);
 //! - `tables`: `name`, and `partitions` in key order, each with its `worker` and `cost_cycles`, the cost of the actions
-//!   on each of its sub-partitions (`ATraPos §V-D`, the first array);
+//!   on each of its sub-partitions (`ATraPos §V-D`, the first array), and optionally their extents: `starts`, their first keys, and
+//!   `rows`;
 //! - `sync_points`: `partners` as `[table, partition, sub-partition]`, `bytes` exchanged in all, and `count` (the second
 //!   array, folded over the partitions that recorded it);
 //! - `classes`: the flow graphs, see [`ClassFlow`].
@@ -13,6 +14,7 @@
 //! Never: opens a file. Invariant: a trace that became a [`Workload`](crate::Workload) does not contradict itself.
 
 use crate::error::AdaptError;
+use crate::extents::TraceKey;
 use crate::flow::ClassFlow;
 use crate::ids::WorkerIndex;
 use serde::{Deserialize, Serialize};
@@ -79,6 +81,12 @@ pub struct PartitionTrace {
     pub worker: WorkerIndex,
     /// Cost of the actions on each of its sub-partitions, in cycles and in key order.
     pub cost_cycles: Vec<u64>,
+    /// First key of each sub-partition; empty where keys are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<TraceKey>,
+    /// Number of rows of each sub-partition; empty where they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<u64>,
 }
 
 /// A sub-partition of a partition of a table; in JSON `[table, partition, sub-partition]`.

@@ -8,6 +8,7 @@
 //! partners of a synchronization point ascend and are distinct; no two points have the same partners.
 
 use crate::error::AdaptError;
+use crate::extents::Extents;
 use crate::flow::ClassFlow;
 use crate::ids::{SliceIndex, TableIndex, WorkerIndex};
 use crate::platform::WORKERS_MAX;
@@ -28,6 +29,8 @@ pub struct Workload {
     sync_points: Vec<SyncPoint>,
     classes: Vec<ClassFlow>,
     seconds: f64,
+    /// Rows of every slice; empty where they are not known.
+    rows: Vec<f64>,
 }
 
 /// Synchronization points between the same slices.
@@ -39,6 +42,24 @@ pub struct SyncPoint {
     pub bytes: f64,
     /// Number of times that it happened.
     pub count: f64,
+}
+
+/// The greatest number of parts in which a synchronization point is seen by other slices.
+const PARTS_MAX: usize = 16;
+
+/// Synchronization points with distinct, ascending partners, of which each set appears once; those of fewer than two partners are left out.
+fn joined(points: impl Iterator<Item = SyncPoint>) -> Vec<SyncPoint> {
+    let mut by_partners: BTreeMap<Vec<u32>, (f64, f64)> = BTreeMap::new();
+    for SyncPoint { mut partners, bytes, count } in points {
+        partners.sort_unstable();
+        partners.dedup();
+        if partners.len() >= 2 && count > 0.0 {
+            let sum = by_partners.entry(partners).or_default();
+            *sum = (sum.0 + bytes, sum.1 + count);
+        }
+    }
+    let points = by_partners.into_iter();
+    points.map(|(partners, (bytes, count))| SyncPoint { partners, bytes, count }).collect()
 }
 
 impl Workload {
@@ -81,10 +102,8 @@ impl Workload {
             let (what, cure) = ("sub-partitions", "fewer sub-partitions per partition");
             return Err(AdaptError::TooLarge { what, found, max: SLICES_MAX, cure });
         }
-        let mut by_partners: BTreeMap<Vec<u32>, (f64, f64)> = BTreeMap::new();
-        for SyncPoint { mut partners, bytes, count } in sync_points {
-            partners.sort_unstable();
-            partners.dedup();
+        for SyncPoint { partners, bytes, count } in &sync_points {
+            let (bytes, count) = (*bytes, *count);
             let numbers = [bytes, count];
             if numbers.iter().any(|number| !(number.is_finite() && *number >= 0.0)) {
                 return wrong(format!("a synchronization point exchanges {bytes} bytes {count} times"));
@@ -92,19 +111,12 @@ impl Workload {
             if count == 0.0 && bytes > 0.0 {
                 return wrong(format!("a synchronization point never happened but exchanged {bytes} bytes"));
             }
-            if let Some(slice) = partners.last().filter(|slice| **slice as usize >= found) {
+            if let Some(slice) = partners.iter().find(|slice| **slice as usize >= found) {
                 return wrong(format!("a synchronization point names slice {slice} of {found}"));
             }
-            if partners.len() >= 2 && count > 0.0 {
-                let sum = by_partners.entry(partners).or_default();
-                *sum = (sum.0 + bytes, sum.1 + count);
-            }
         }
-        let sync_points = by_partners
-            .into_iter()
-            .map(|(partners, (bytes, count))| SyncPoint { partners, bytes, count })
-            .collect();
-        Ok(Self { names, starts, cost_cycles, sync_points, classes: Vec::new(), seconds })
+        let sync_points = joined(sync_points.into_iter());
+        Ok(Self { names, starts, cost_cycles, sync_points, classes: Vec::new(), seconds, rows: Vec::new() })
     }
 
     /// Number of tables.
@@ -205,6 +217,83 @@ impl Workload {
         &self.cost_cycles
     }
 
+    /// Rows of every slice; empty where they are not known.
+    pub(crate) fn all_rows(&self) -> &[f64] {
+        &self.rows
+    }
+
+    /// The same statistics with other costs.
+    pub(crate) fn with_costs(&self, costs: Vec<f64>) -> Self {
+        debug_assert_eq!(costs.len(), self.cost_cycles.len(), "one cost per slice");
+        Self { cost_cycles: costs, ..self.clone() }
+    }
+
+    /// Multiplies everything by a factor.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.cost_cycles.iter_mut().for_each(|cost| *cost *= factor);
+        for point in &mut self.sync_points {
+            (point.bytes, point.count) = (point.bytes * factor, point.count * factor);
+        }
+    }
+
+    /// Adds statistics of the same slices.
+    pub(crate) fn add(&mut self, other: &Self) {
+        debug_assert_eq!(self.starts, other.starts, "the same slices");
+        for (cost, more) in self.cost_cycles.iter_mut().zip(&other.cost_cycles) {
+            *cost += more;
+        }
+        let both = self.sync_points.drain(..).chain(other.sync_points.iter().cloned());
+        self.sync_points = joined(both);
+    }
+
+    /// These statistics, of slices of `from`, by slices of `to`: of tables that are the same. Partners of synchronization points
+    /// are taken to be at the same relative positions of their slices. What was at the end of a table, where rows may have been added
+    /// since, is divided as `at_end`, statistics by slices of `to`, have it.
+    pub(crate) fn resampled(&self, from: &Extents, to: &Extents, at_end: &Self) -> Self {
+        let (mut starts, mut costs, mut rows) = (vec![0], Vec::new(), Vec::new());
+        // By old slice: its place among the new ones, in slices and parts of them.
+        let mut places: Vec<(f64, f64)> = Vec::with_capacity(self.cost_cycles.len());
+        for table in (0..).take(self.table_count()) {
+            let offset = costs.len() as f64;
+            let of_table = to.places(table, from.starts(table));
+            places.extend(of_table.into_iter().map(|(begin, end)| (offset + begin, offset + end)));
+            let index = TableIndex(table as u32);
+            costs.extend(to.resample(
+                table,
+                from.starts(table),
+                self.table_costs(index),
+                at_end.table_costs(index),
+            ));
+            rows.extend_from_slice(to.rows(table));
+            starts.push(costs.len());
+        }
+        let mut points = Vec::new();
+        for point in &self.sync_points {
+            let widths = point.partners.iter().map(|slice| places[*slice as usize]);
+            let widest = widths.map(|(begin, end)| end - begin).fold(1.0, f64::max);
+            let parts = (widest.ceil() as usize).min(PARTS_MAX);
+            let (bytes, count) = (point.bytes / parts as f64, point.count / parts as f64);
+            for part in 0..parts {
+                let inside = (part as f64 + 0.5) / parts as f64;
+                let partners = point.partners.iter().map(|slice| {
+                    let (begin, end) = places[*slice as usize];
+                    (begin + inside * (end - begin)) as u32
+                });
+                points.push(SyncPoint { partners: partners.collect(), bytes, count });
+            }
+        }
+        let (names, classes, seconds) = (self.names.clone(), self.classes.clone(), self.seconds);
+        Self {
+            names,
+            starts,
+            cost_cycles: costs,
+            sync_points: joined(points.into_iter()),
+            classes,
+            seconds,
+            rows,
+        }
+    }
+
     /// Multiplies the cost of every slice by a factor of its own.
     pub(crate) fn scale_costs(&mut self, factors: impl Iterator<Item = f64>) {
         for (cost, factor) in self.cost_cycles.iter_mut().zip(factors) {
@@ -244,6 +333,7 @@ impl WorkloadTrace {
         for class in &self.classes {
             class.check(self.tables.len())?;
         }
+        self.check_keys()?;
         let numbering = self.first_slices();
         let sync_points = self
             .sync_points
@@ -263,6 +353,11 @@ impl WorkloadTrace {
         });
         let mut workload = Workload::new(tables.collect(), sync_points, self.seconds)?;
         workload.set_classes(self.classes.clone());
+        let rows = self.tables.iter().flat_map(|table| &table.partitions).flat_map(|part| &part.rows);
+        let rows: Vec<f64> = rows.map(|rows| *rows as f64).collect();
+        if rows.len() == workload.cost_cycles.len() {
+            workload.rows = rows;
+        }
         Ok(workload)
     }
 

@@ -70,6 +70,17 @@ struct State {
     observed: (Ticks, u64),
 }
 
+/// Times at which loads are read within a step of the loop: load that goes back and forth shows only in short times.
+const SHORT_TIMES: u32 = 10;
+
+/// What ended a wait of the adapting thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    Passed,
+    Nudged,
+    Closing,
+}
+
 /// The number of decisions in the history; the oldest are removed first.
 const HISTORY_MAX: usize = 4096;
 
@@ -168,7 +179,7 @@ impl Adaptive {
         loop {
             // Cores, throughput and loads are checked at the shortest interval, however long the present one is.
             let step = settings.controller.interval.min(controller.interval());
-            if self.wait(step) {
+            if !matches!(self.sense(&mut controller, step), Ok(Waited::Passed)) {
                 return;
             }
             waited += step;
@@ -201,14 +212,33 @@ impl Adaptive {
         Ok(AdaptationEvent { decision, report: None, failure: None })
     }
 
-    /// Waits for `time`, or until a nudge. Returns true if the database is closing.
-    fn wait(&self, time: Duration) -> bool {
+    /// Waits for `time`, or until a nudge, and lets the controller look at the loads of short times meanwhile.
+    fn sense(&self, controller: &mut Controller, time: Duration) -> Result<Waited, Abort> {
+        let mut seen = self.glance()?;
+        for _ in 0..SHORT_TIMES {
+            match self.wait(time / SHORT_TIMES) {
+                Waited::Passed => {}
+                Waited::Nudged => break,
+                Waited::Closing => return Ok(Waited::Closing),
+            }
+            let now = self.glance()?;
+            controller.sense(&self.between(&seen, &now));
+            seen = now;
+        }
+        Ok(Waited::Passed)
+    }
+
+    /// Waits for `time`, or until a nudge.
+    fn wait(&self, time: Duration) -> Waited {
         let mut nudged = self.wake.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !*nudged && !self.stopping.load(Ordering::SeqCst) {
             nudged = self.wake.1.wait_timeout(nudged, time).unwrap_or_else(PoisonError::into_inner).0;
         }
-        *nudged = false;
-        self.stopping.load(Ordering::SeqCst)
+        match (self.stopping.load(Ordering::SeqCst), std::mem::take(&mut *nudged)) {
+            (true, _) => Waited::Closing,
+            (false, true) => Waited::Nudged,
+            (false, false) => Waited::Passed,
+        }
     }
 
     /// Ends the wait of the adapting thread.

@@ -5,17 +5,19 @@
 //! decides.
 
 use atrapos_adapt::{
-    AdaptError, Controller, ControllerSettings, Decision, Observation, Plan, Platform, Verdict, WaitReason,
-    WorkerIndex,
+    AdaptError, Controller, ControllerSettings, Decision, Extents, Observation, Plan, Platform, Verdict,
+    WaitReason, WorkerIndex,
 };
 
 use crate::hardware::{GHZ, MachineKind};
-use crate::layout::{Cut, Layout};
+use crate::layout::Layout;
 use crate::scenario::Scenario;
 use crate::world::{Counters, World};
 
 /// Time between two steps of a plan, in seconds: as a database waits after each, so that transactions go on.
 const STEP_PAUSE_S: f64 = 0.001;
+/// Times at which loads are read within the shortest interval, as a database does.
+const SHORT_TIMES: u32 = 10;
 /// Intervals of the controller at the beginning of a phase that do not count as settled.
 const SETTLING_S: f64 = 3.0;
 
@@ -181,11 +183,11 @@ impl<'s> Run<'s> {
     }
 
     /// Carries a plan out, step by step. Returns false when all phases are over.
-    fn carry_out(&mut self, plan: &Plan, cut: &Cut) -> bool {
+    fn carry_out(&mut self, plan: &Plan, extents: &Extents) -> bool {
         self.in_phase.repartitionings += 1;
         self.in_phase.first_change_s.get_or_insert(self.world.now_s() - self.began.at_s);
         for step in &plan.steps {
-            let worker = self.world.layout.apply(step, cut);
+            let worker = self.world.layout.apply(step, extents);
             self.world.pause(worker);
             if !self.advance(self.world.now_s() + STEP_PAUSE_S) {
                 return false;
@@ -252,7 +254,7 @@ pub(crate) fn run_adaptive(
     let mut judged: Option<(f64, f64, usize)> = None;
     loop {
         let step_s = settings.interval.min(controller.interval()).as_secs_f64();
-        if !run.advance(run.world.now_s() + step_s) {
+        if !sense(&mut controller, &mut run, step_s) {
             return Ok(run.side);
         }
         waited_s += step_s;
@@ -275,8 +277,8 @@ pub(crate) fn run_adaptive(
         let observed = observation(&run.world, &collected, &now, now.loads.clone());
         let plan = turn(&mut controller, &mut run, &observed, &platform)?;
         collected = read(&run.world);
-        if let Some((plan, cut, decision)) = plan {
-            if !run.carry_out(&plan, &cut) {
+        if let Some((plan, extents, decision)) = plan {
+            if !run.carry_out(&plan, &extents) {
                 return Ok(run.side);
             }
             collected = read(&run.world);
@@ -284,6 +286,22 @@ pub(crate) fn run_adaptive(
         }
         seen = read(&run.world);
     }
+}
+
+/// Lets time pass, and the controller look at the loads of short times. Returns false when all phases are over.
+fn sense(controller: &mut Controller, run: &mut Run<'_>, step_s: f64) -> bool {
+    let mut seen = read(&run.world);
+    let began_s = run.world.now_s();
+    for time in 1..=SHORT_TIMES {
+        if !run.advance(began_s + step_s * f64::from(time) / f64::from(SHORT_TIMES)) {
+            return false;
+        }
+        let now = read(&run.world);
+        let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
+        controller.sense(&observation(&run.world, &seen, &now, loads.collect()));
+        seen = now;
+    }
+    true
 }
 
 /// Compares the second after a change with what was predicted of it, if the load is the same and clients ask all the time.
@@ -306,25 +324,25 @@ fn turn(
     run: &mut Run<'_>,
     observed: &Observation,
     platform: &Platform,
-) -> Result<Option<(Plan, Cut, Decision)>, AdaptError> {
+) -> Result<Option<(Plan, Extents, Decision)>, AdaptError> {
     let verdict = controller.observe(observed);
     let trigger = match verdict {
         Verdict::Wait(reason) => {
             run.side.decisions.push(Decision::waited(observed, reason));
             if reason != WaitReason::TooFewSamples {
-                run.world.begin_statistics();
+                controller.note(&run.world.take_statistics(), platform)?;
             }
             return Ok(None);
         }
         Verdict::Evaluate(trigger) => trigger,
     };
     run.in_phase.evaluations += 1;
-    let (trace, cut) = run.world.take_statistics();
+    let trace = run.world.take_statistics();
     let lost = (0..).map(WorkerIndex).zip(&run.world.available).filter(|(_, here)| !**here);
     let lost: Vec<WorkerIndex> = lost.map(|(worker, _)| worker).collect();
     let considered = controller.consider(trigger, &trace, &platform.clone().without(&lost)?)?;
     run.side.decisions.push(considered.decision);
-    Ok(considered.plan.map(|plan| (plan, cut, considered.decision)))
+    Ok(considered.plan.zip(considered.extents).map(|(plan, extents)| (plan, extents, considered.decision)))
 }
 
 /// Cycles of processor time, from ns.

@@ -5,7 +5,7 @@
 //! Invariants: partitions of a table are in key order, begin at key 0, and none is empty, so each has at least one
 //! sub-partition; a partition has ten sub-partitions of equally many rows, as in a database, or as many as it has rows.
 
-use atrapos_adapt::{Step, TableIndex};
+use atrapos_adapt::{Extents, SliceIndex, Step, TableIndex};
 
 /// Sub-partitions per partition: the default of a database.
 const SUB_PARTITIONS: u64 = 10;
@@ -41,6 +41,8 @@ pub(crate) struct Cut {
     /// First slice of each table in the numbering over all tables.
     pub(crate) offsets: Vec<usize>,
     pub(crate) count: usize,
+    /// Rows of each table.
+    pub(crate) rows: Vec<u64>,
 }
 
 impl Cut {
@@ -67,7 +69,13 @@ impl Layout {
 
     /// Cuts the partitions into sub-partitions, as a database does whenever its statistics begin anew.
     pub(crate) fn cut(&self, rows: &[u64]) -> Cut {
-        let mut cut = Cut { starts: Vec::new(), firsts: Vec::new(), offsets: Vec::new(), count: 0 };
+        let mut cut = Cut {
+            starts: Vec::new(),
+            firsts: Vec::new(),
+            offsets: Vec::new(),
+            count: 0,
+            rows: rows.to_vec(),
+        };
         for (table, rows) in self.tables.iter().zip(rows) {
             let (mut starts, mut firsts) = (Vec::new(), Vec::new());
             let ends = table.begins[1..].iter().copied().chain(std::iter::once(*rows));
@@ -84,9 +92,12 @@ impl Layout {
         cut
     }
 
-    /// Carries one step of a plan out whose slices are those of `cut`. Returns the worker that has to do it.
-    pub(crate) fn apply(&mut self, step: &Step, cut: &Cut) -> u32 {
-        let key = |table: TableIndex, slice: u32| cut.starts[table.index()][slice as usize];
+    /// Carries one step of a plan out whose slices have these extents. Returns the worker that has to do it.
+    pub(crate) fn apply(&mut self, step: &Step, extents: &Extents) -> u32 {
+        let key = |table: TableIndex, slice: u32| {
+            let bytes = extents.start(table, SliceIndex(slice)).bytes();
+            u64::from_be_bytes(bytes.try_into().expect("keys of a simulated table are numbers"))
+        };
         match *step {
             Step::Split { table, at } => {
                 let begin = key(table, at.0);
@@ -122,7 +133,35 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use atrapos_adapt::{SliceIndex, WorkerIndex};
+    use atrapos_adapt::{
+        PartitionTrace, SliceIndex, TRACE_FORMAT, TableTrace, TraceKey, WorkerIndex, WorkloadTrace,
+    };
+
+    /// The extents of a cut; the division into partitions does not matter for them.
+    fn extents(layout: &Layout, cut: &Cut) -> Extents {
+        let table = |(at, starts): (usize, &Vec<u64>)| TableTrace {
+            name: format!("t{at}"),
+            partitions: vec![PartitionTrace {
+                worker: WorkerIndex(layout.tables[at].owners[0]),
+                cost_cycles: vec![1; starts.len()],
+                starts: starts.iter().map(|key| TraceKey::new(key.to_be_bytes().to_vec())).collect(),
+                rows: vec![1; starts.len()],
+            }],
+        };
+        let trace = WorkloadTrace {
+            format: TRACE_FORMAT.to_owned(),
+            seconds: 1.0,
+            workers: 2,
+            machine: None,
+            samples: None,
+            dispersion: 1.0,
+            busy_cycles: Vec::new(),
+            tables: cut.starts.iter().enumerate().map(table).collect(),
+            sync_points: Vec::new(),
+            classes: Vec::new(),
+        };
+        Extents::of(&trace).expect("a trace with keys")
+    }
 
     #[test]
     fn steps_change_what_they_name() {
@@ -130,13 +169,14 @@ mod tests {
         assert_eq!(layout.tables[1].owners, [1, 0]);
         let cut = layout.cut(&[1_000, 1_000]);
         assert_eq!((cut.count, cut.slice(0, 999), cut.slice(1, 0)), (40, 19, 20));
+        let extents = extents(&layout, &cut);
         let table = TableIndex(0);
-        assert_eq!(layout.apply(&Step::Split { table, at: SliceIndex(4) }, &cut), 0);
+        assert_eq!(layout.apply(&Step::Split { table, at: SliceIndex(4) }, &extents), 0);
         let (source, target) = (WorkerIndex(0), WorkerIndex(1));
         let (from, to) = (SliceIndex(4), SliceIndex(10));
-        assert_eq!(layout.apply(&Step::Move { table, from, to, source, target }, &cut), 0);
+        assert_eq!(layout.apply(&Step::Move { table, from, to, source, target }, &extents), 0);
         assert_eq!(layout.owner(0, 200), 1);
-        assert_eq!(layout.apply(&Step::Merge { table, at: SliceIndex(10) }, &cut), 1);
+        assert_eq!(layout.apply(&Step::Merge { table, at: SliceIndex(10) }, &extents), 1);
         assert_eq!(layout.tables[0], TableLayout { begins: vec![0, 200], owners: vec![0, 1] });
     }
 }

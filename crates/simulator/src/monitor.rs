@@ -8,7 +8,8 @@
 //! sub-partition are remembered with their partners.
 
 use atrapos_adapt::{
-    PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkerIndex, WorkloadTrace,
+    PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, TraceKey, WorkerIndex,
+    WorkloadTrace,
 };
 
 use crate::hardware::GHZ;
@@ -67,12 +68,11 @@ impl Monitor {
         }
     }
 
-    /// Discards what was recorded. Returns the sub-partitions that it was of.
-    pub(crate) fn restart(&mut self, cut: Cut) -> Cut {
+    /// Discards what was recorded.
+    pub(crate) fn restart(&mut self, cut: Cut) {
         let fresh = Self::new(cut, 0, self.dilation);
         let old = std::mem::replace(self, fresh);
         self.distances = old.distances;
-        old.cut
     }
 
     /// Returns for how many events one stands that is recorded, if this one is; `draw` is from 0 to 1.
@@ -176,9 +176,15 @@ impl Monitor {
             let partitions = partitions.map(|((first, end), owner)| {
                 let offset = self.cut.offsets[table];
                 let costs = self.costs[offset + first..offset + end].iter();
+                let starts = &self.cut.starts[table];
+                let next = |at: usize| starts.get(at + 1).copied().unwrap_or(self.cut.rows[table]);
+                let rows = (first..end).map(|at| next(at) - starts[at]);
+                let keys = starts[first..end].iter().map(|key| TraceKey::new(key.to_be_bytes().to_vec()));
                 PartitionTrace {
                     worker: WorkerIndex(*owner),
                     cost_cycles: costs.map(|cost| cost.round() as u64).collect(),
+                    starts: keys.collect(),
+                    rows: rows.collect(),
                 }
             });
             TableTrace { name: spec.name.clone(), partitions: partitions.collect() }

@@ -223,19 +223,20 @@ impl<'s> World<'s> {
     }
 
     /// The statistics since they were taken last, which begin anew.
-    pub(crate) fn take_statistics(&mut self) -> (WorkloadTrace, crate::layout::Cut) {
+    pub(crate) fn take_statistics(&mut self) -> WorkloadTrace {
         let seconds = ((self.now_ns - self.monitored_since_ns) * 1e-9).max(1e-9);
         let busy = self.workers.iter().zip(&self.monitored_busy_ns);
         let busy: Vec<f64> = busy.map(|(worker, before)| worker.busy_ns - before).collect();
         let trace = self.monitor.trace(self.scenario, &self.layout, &busy, seconds);
-        (trace, self.begin_statistics())
+        self.begin_statistics();
+        trace
     }
 
-    /// Discards the statistics. Returns the sub-partitions that they were of.
-    pub(crate) fn begin_statistics(&mut self) -> crate::layout::Cut {
+    /// Discards the statistics.
+    pub(crate) fn begin_statistics(&mut self) {
         self.monitored_since_ns = self.now_ns;
         self.monitored_busy_ns = self.workers.iter().map(|worker| worker.busy_ns).collect();
-        self.monitor.restart(self.layout.cut(&self.load.rows))
+        self.monitor.restart(self.layout.cut(&self.load.rows));
     }
 
     /// Occupies a worker that changes a partition.

@@ -6,14 +6,18 @@
 //! for them nearly always differs; what decides here is by how much, whether that could be noise, and what came of the
 //! last attempt in the same situation.
 
+use super::flux::Outlook;
 use super::memory::{Candidate, Promise, Rejected, Trial};
 use super::{Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
 use crate::attribution::{Attributed, attribute};
 use crate::cost::{Cost, Weights};
 use crate::error::AdaptError;
+use crate::extents::Extents;
 use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
 use crate::platform::Platform;
 use crate::scheme::TableScheme;
+use crate::search::{Settings, search};
+use crate::spread::spread;
 use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
 
@@ -34,6 +38,8 @@ pub struct Considered {
     pub decision: Decision,
     /// The plan to carry out; `None` unless the decision is to repartition.
     pub plan: Option<Plan>,
+    /// Extents of the slices that the plan is made of, where the trace has keys: they may be more than those of the trace.
+    pub extents: Option<Extents>,
 }
 
 /// Worth of a plan.
@@ -53,6 +59,8 @@ enum Kind {
     Necessary,
     Look,
     ForGain,
+    /// For loads that move: nothing is concluded from the next interval, which has another one.
+    InFlux,
 }
 
 impl Controller {
@@ -76,6 +84,24 @@ impl Controller {
     /// # Errors
     /// As [`plan`]: the statistics, their scheme and the platform do not fit.
     pub fn consider(
+        &mut self,
+        trigger: Trigger,
+        trace: &WorkloadTrace,
+        platform: &Platform,
+    ) -> Result<Considered, AdaptError> {
+        self.note(trace, platform)?;
+        let extents = Extents::of(trace);
+        let considered = self.consider_slices(trigger, trace, platform)?;
+        self.before = None;
+        let is_for_gain = considered.decision.predicted.is_some_and(|predicted| predicted.gain_wanted > 0.0);
+        if let (Some(plan), Some(extents), true) = (&considered.plan, &extents, is_for_gain) {
+            self.remember_before(plan, trace, extents);
+        }
+        Ok(Considered { extents: considered.extents.or(extents), ..considered })
+    }
+
+    /// The same, for a trace whose load was remembered.
+    fn consider_slices(
         &mut self,
         trigger: Trigger,
         trace: &WorkloadTrace,
@@ -107,6 +133,27 @@ impl Controller {
         self.first_due &= !matches!(trigger, Trigger::First);
 
         let mut plan = plan(&workload, platform, &today, &planning)?;
+        if let Some(before) = self.worse.take() {
+            // Where the statistics show what is wrong with the change, the way leads on, not back.
+            let is_understood = must || gain(&plan) >= self.settings.gain_sure + noise;
+            let undone = (!is_understood)
+                .then(|| self.undo(trigger, before, trace, platform, &planning.weights, noise));
+            if let Some(undone) = undone.transpose()?.flatten() {
+                return Ok(undone);
+            }
+        }
+        if let (Trigger::Swing { over_mean }, false) = (trigger, must) {
+            let (plan, predicted) = plan_to_spread(over_mean, &plan, (&workload, platform), &planning)?;
+            // Noise was taken off before it was called a swing.
+            return Ok(self.judge_in_flux(trigger, plan, predicted, 0.0));
+        }
+        let outlook = self.flux.outlook(self.settings.interval_max.as_nanos());
+        if let Some(outlook) = outlook.filter(|_| !must) {
+            let (plan, predicted) = plan_in_flux(&outlook, &plan, (&workload, platform), &planning)?;
+            // The noise of several intervals is less than that of one.
+            let noise = noise / (outlook.loads_count() as f64).sqrt();
+            return Ok(self.judge_in_flux(trigger, plan, predicted, noise));
+        }
         let wanted = if must { 0.0 } else { self.settings.gain_sure + noise };
         let hot = 1.0 + self.settings.imbalance;
         let cut_out = if plan.before.load_max_ratio() > hot + noise && self.looks_left() > 0 {
@@ -158,7 +205,8 @@ impl Controller {
         if self.failures.block(&self.situation(), settings) {
             return Worth::Not(KeepReason::FailedBefore);
         }
-        if gain >= settings.gain_sure + settings.confidence * deviation {
+        let is_sure = gain >= settings.gain_sure + settings.confidence * deviation;
+        if is_sure && !self.failures.has_undone(&self.situation(), settings) {
             return Worth::Sure;
         }
         if looks {
@@ -168,6 +216,25 @@ impl Controller {
             return Worth::Perhaps;
         }
         Worth::Not(KeepReason::GainTooSmall)
+    }
+
+    /// Decides on a plan for loads that move, with the figures of all of them.
+    fn judge_in_flux(
+        &mut self,
+        trigger: Trigger,
+        plan: Plan,
+        mut predicted: Predicted,
+        noise: f64,
+    ) -> Considered {
+        predicted.gain_wanted = self.settings.gain_sure + noise;
+        self.candidate = None;
+        if !plan.steps.is_empty() && predicted.gain >= predicted.gain_wanted {
+            return self.repartition_as(trigger, plan, predicted, Kind::InFlux);
+        }
+        let reason = KeepReason::InFlux;
+        let considered = self.keep(trigger, None, reason);
+        let decision = self.decision(trigger, ControlAction::Keep { reason }, Some(predicted));
+        Considered { decision, ..considered }
     }
 
     /// A gain that may be noise is remembered together with its scheme, and nothing is moved yet.
@@ -228,28 +295,47 @@ impl Controller {
             self.rejected = Some(Rejected { situation, times: before.map_or(1, |before| before.times + 1) });
         }
         let predicted = plan.map(|(plan, wanted)| Self::predicted(plan, wanted));
-        Considered { decision: self.decision(trigger, ControlAction::Keep { reason }, predicted), plan: None }
+        let decision = self.decision(trigger, ControlAction::Keep { reason }, predicted);
+        Considered { decision, plan: None, extents: None }
     }
 
     fn repartition(&mut self, trigger: Trigger, plan: Plan, wanted: f64, kind: Kind) -> Considered {
         let predicted = Self::predicted(&plan, wanted);
-        let was_must = wanted == 0.0 || matches!(trigger, Trigger::PlatformChanged { .. });
+        self.repartition_as(trigger, plan, predicted, kind)
+    }
+
+    /// The same, with other figures than those of the latest interval.
+    fn repartition_as(
+        &mut self,
+        trigger: Trigger,
+        plan: Plan,
+        predicted: Predicted,
+        kind: Kind,
+    ) -> Considered {
+        let was_must = predicted.gain_wanted == 0.0 || matches!(trigger, Trigger::PlatformChanged { .. });
         // What came between two loads is no throughput to compare with.
         let judged = kind == Kind::ForGain && !was_must && !self.mixed;
         let promise = Promise { predicted };
-        self.trial = Some(Trial { before: self.situation(), promise: judged.then_some(promise) });
         if kind == Kind::Look {
             self.looks = LOOKS_MAX - self.looks_left() + 1;
             self.looked_ns = self.at_ns;
         } else if predicted.gain >= self.settings.gain_sure {
             self.looks = 0;
         }
+        self.begin_anew_after(judged.then_some(promise));
+        let action = ControlAction::Repartition { steps: plan.steps.len() };
+        let decision = self.decision(trigger, action, Some(predicted));
+        Considered { decision, plan: Some(plan), extents: None }
+    }
+
+    /// After a change throughputs are others, and statistics are of other slices.
+    pub(super) fn begin_anew_after(&mut self, promise: Option<Promise>) {
+        self.trial = Some(Trial { before: self.situation(), promise });
+        self.mixed_before = self.mixed;
         self.interval = self.settings.interval;
         self.window.clear();
         (self.candidate, self.rejected) = (None, None);
         self.first_due = false;
-        let action = ControlAction::Repartition { steps: plan.steps.len() };
-        Considered { decision: self.decision(trigger, action, Some(predicted)), plan: Some(plan) }
     }
 
     /// Number of times that a partition may still be cut only to see more.
@@ -259,7 +345,7 @@ impl Controller {
         if forgotten { LOOKS_MAX } else { LOOKS_MAX.saturating_sub(self.looks) }
     }
 
-    const fn decision(
+    pub(super) const fn decision(
         &self,
         trigger: Trigger,
         action: ControlAction,
@@ -279,6 +365,49 @@ impl Controller {
             gain_wanted,
         }
     }
+}
+
+/// The plan for stripes, where the busiest worker exceeds the mean by `over_mean` in short times. Where the load is then is not known; it is
+/// taken to be divided by stripes as that of the whole interval.
+fn plan_to_spread(
+    over_mean: f64,
+    latest: &Plan,
+    (workload, platform): (&Workload, &Platform),
+    planning: &Settings,
+) -> Result<(Plan, Predicted), AdaptError> {
+    let stripes = spread(workload, platform);
+    let plan = plan_to(workload, platform, &latest.today, stripes, &planning.weights)?;
+    let (load_max_before, load_max_after) = (1.0 + over_mean, plan.after.load_max_ratio());
+    let (sync_before, sync_after) = (sync_share(&plan.before), sync_share(&plan.after));
+    let gain = 1.0 - (load_max_after + sync_after) / (load_max_before + sync_before);
+    let predicted =
+        Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, gain_wanted: 0.0 };
+    Ok((plan, predicted))
+}
+
+/// The best plan for loads that move: among the one for the latest of them, `latest`, the one for all of them together, and stripes. The
+/// figures are those of all these loads.
+fn plan_in_flux(
+    outlook: &Outlook,
+    latest: &Plan,
+    (workload, platform): (&Workload, &Platform),
+    planning: &Settings,
+) -> Result<(Plan, Predicted), AdaptError> {
+    let (today, weights) = (&latest.today, &planning.weights);
+    let together = search(&outlook.together(), platform, Some(today), planning)?;
+    let (load_max_before, sync_before) = outlook.strain(today, platform, weights)?;
+    let mut best = (today.clone(), (load_max_before, sync_before));
+    for scheme in [latest.scheme.clone(), together, spread(workload, platform)] {
+        let strain = outlook.strain(&scheme, platform, weights)?;
+        if strain.0 + strain.1 < best.1.0 + best.1.1 {
+            best = (scheme, strain);
+        }
+    }
+    let (scheme, (load_max_after, sync_after)) = best;
+    let gain = 1.0 - (load_max_after + sync_after) / (load_max_before + sync_before);
+    let predicted =
+        Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, gain_wanted: 0.0 };
+    Ok((plan_to(workload, platform, today, scheme, weights)?, predicted))
 }
 
 /// Cost of synchronization, as a share of the work.

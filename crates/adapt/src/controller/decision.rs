@@ -25,6 +25,11 @@ pub enum Trigger {
         /// By which share it exceeded the mean.
         over_mean: f64,
     },
+    /// In short times one worker was much busier than the mean, and not always the same.
+    Swing {
+        /// By which share the busiest one exceeded the mean, in short times.
+        over_mean: f64,
+    },
     /// Workers went away or came back, or the machine changed; or one that may own nothing still does.
     PlatformChanged {
         /// Number of workers that may own data.
@@ -92,6 +97,8 @@ pub enum KeepReason {
     /// A single sub-partition has more than a worker's share of the load, and looking closer did not divide it: most likely it is one
     /// key, or an end of the keys that only grows.
     OneHotSpot,
+    /// The load has moved several times of late, and no scheme is much better for all of these loads.
+    InFlux,
 }
 
 /// Actions that are decided on.
@@ -107,6 +114,11 @@ pub enum ControlAction {
     },
     /// Change the scheme.
     Repartition {
+        /// Number of steps.
+        steps: usize,
+    },
+    /// Return to the scheme of before the latest change.
+    Undo {
         /// Number of steps.
         steps: usize,
     },
@@ -173,7 +185,7 @@ impl Decision {
     /// Returns whether the scheme is changed.
     #[must_use]
     pub const fn is_repartition(&self) -> bool {
-        matches!(self.action, ControlAction::Repartition { .. })
+        matches!(self.action, ControlAction::Repartition { .. } | ControlAction::Undo { .. })
     }
 }
 
@@ -185,6 +197,10 @@ impl fmt::Display for Trigger {
             }
             Self::Imbalance { busiest, over_mean } => {
                 write!(f, "{busiest} is {:.0}% busier than the mean", 100.0 * over_mean)
+            }
+            Self::Swing { over_mean } => {
+                let percent = 100.0 * over_mean;
+                write!(f, "one worker at a time is {percent:.0}% busier than the mean, by turns")
             }
             Self::PlatformChanged { available, workers } => {
                 write!(f, "{available} of {workers} workers may own data now")
@@ -226,6 +242,7 @@ impl fmt::Display for KeepReason {
             Self::ToBeConfirmed => "the gain is to be confirmed first",
             Self::NotConfirmed => "later statistics did not confirm the gain",
             Self::FailedBefore => "the same change brought nothing before",
+            Self::InFlux => "the load moves all the time, and no scheme is much better wherever it is",
             Self::OneHotSpot => {
                 "more than a worker's share of the load is for one key, or for the end of the keys: no scheme divides that, so spread it over several keys"
             }
@@ -243,6 +260,9 @@ impl fmt::Display for Decision {
             ControlAction::Wait => {}
             ControlAction::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
             ControlAction::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,
+            ControlAction::Undo { steps } => {
+                write!(f, ", and no other load explains it: the change is undone in {steps} steps")?;
+            }
         }
         if let Some(predicted) = self.predicted {
             let Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, .. } = predicted;

@@ -201,6 +201,7 @@ struct Failure {
     /// The latest time.
     before: Situation,
     times: u32,
+    undone: bool,
 }
 
 impl Failures {
@@ -227,12 +228,32 @@ impl Failures {
         let known = self.of.iter().position(|failure| failure.before.is_like(before, settings));
         let times = known.map_or(0, |at| self.of.remove(at).times);
         if fell || in_vain {
-            if self.of.len() == FAILURES_MAX {
-                // The oldest one comes first.
-                self.of.remove(0);
-            }
-            self.of.push(Failure { before: before.clone(), times: times.saturating_add(1) });
+            let times = times.saturating_add(1);
+            self.remember(Failure { before: before.clone(), times, undone: false });
         }
+    }
+
+    /// Remembers that the change that was made in this situation was undone.
+    pub(super) fn was_undone(&mut self, before: &Situation, settings: &ControllerSettings) {
+        let known = self.of.iter_mut().find(|failure| failure.before.is_like(before, settings));
+        if let Some(failure) = known {
+            failure.undone = true;
+        } else {
+            self.remember(Failure { before: before.clone(), times: 1, undone: true });
+        }
+    }
+
+    /// Returns whether a change in such a situation was undone: another one has to be confirmed first.
+    pub(super) fn has_undone(&self, now: &Situation, settings: &ControllerSettings) -> bool {
+        self.of.iter().any(|failure| failure.undone && failure.before.is_like(now, settings))
+    }
+
+    fn remember(&mut self, failure: Failure) {
+        if self.of.len() == FAILURES_MAX {
+            // The oldest one comes first.
+            self.of.remove(0);
+        }
+        self.of.push(failure);
     }
 
     /// Returns whether the plan would repeat one that failed in the same situation, often enough and not long ago, or

@@ -18,6 +18,7 @@
 //! - when workers went away or came back ([`Trigger::PlatformChanged`]);
 //! - once, when the first three measurements agree ([`Trigger::First`]): a scheme may be bad without anything changing;
 //! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
+//! - when the load goes back and forth within an interval ([`Trigger::Swing`]);
 //! - to find out whether a small gain is one ([`Trigger::Confirmation`]).
 //!
 //! A long interval is for steady times. In between, throughput and loads are [glanced](Controller::glance) at: when they are
@@ -32,19 +33,29 @@
 
 mod consider;
 mod decision;
+mod flux;
 mod memory;
 mod settings;
+mod swing;
+mod trend;
+mod undo;
 
 pub use consider::Considered;
 pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigger, WaitReason};
 pub use settings::{ControllerSettings, Setting};
 
+use crate::attribution::attribute;
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
+use crate::platform::Platform;
+use crate::trace::WorkloadTrace;
 use consider::{NOISE_MAX, deviation};
+use flux::Flux;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
 use std::collections::VecDeque;
 use std::time::Duration;
+use swing::Swing;
+use undo::Before;
 
 /// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
 const GLANCE_THRESHOLDS: f64 = 2.0;
@@ -118,6 +129,14 @@ pub struct Controller {
     /// The repartitioning that the next observation judges.
     trial: Option<Trial>,
     failures: Failures,
+    flux: Flux,
+    swing: Swing,
+    /// What there was before the latest change, until the next observation.
+    before: Option<Before>,
+    /// Set if the throughput before the latest change may have been of two different loads.
+    mixed_before: bool,
+    /// What there was before a change after which the throughput was lower.
+    worse: Option<Before>,
     /// Number of times in a row that a partition was cut only to see more.
     looks: u32,
     /// Time of the latest such cut.
@@ -151,6 +170,11 @@ impl Controller {
             deviation: 0.0,
             trial: None,
             failures: Failures::default(),
+            flux: Flux::default(),
+            swing: Swing::default(),
+            before: None,
+            mixed_before: false,
+            worse: None,
             looks: 0,
             looked_ns: 0,
         })
@@ -182,6 +206,7 @@ impl Controller {
             let predicted_gain = trial.promise.map(|promise| promise.predicted.gain);
             let (before_tps, after_tps) = (trial.before.throughput_tps, throughput);
             self.learn(&trial, after_tps);
+            self.compare_with_before(after_tps);
             self.follow_up_due = Some(Trigger::FollowUp { before_tps, after_tps, predicted_gain });
         }
         let known = !self.profile.is_empty();
@@ -197,6 +222,7 @@ impl Controller {
         }
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
         self.deviation = deviation(observation.samples, self.profile.available_count());
+        self.swing.observe(observation, &self.settings);
 
         let threshold = self.settings.threshold.max(self.noise);
         let differs = |before: &f64| (throughput - before).abs() > threshold * before;
@@ -217,6 +243,9 @@ impl Controller {
             None => {}
         }
         let verdict = self.verdict(changed, full);
+        if verdict != Verdict::Wait(WaitReason::TooFewSamples) {
+            self.swing.begin_anew();
+        }
         let alert = |trigger: &Trigger| {
             matches!(
                 trigger,
@@ -258,8 +287,15 @@ impl Controller {
             Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
         };
         self.interval = self.settings.interval;
+        self.swing.begin_anew();
         self.began_anew = true;
         Some(WaitReason::BeganAnew { trigger })
+    }
+
+    /// Takes note of the loads of a short time, about a tenth of the shortest interval: several times per interval, or never where a driver
+    /// has no such loads.
+    pub fn sense(&mut self, seen: &Observation) {
+        self.swing.sense(seen);
     }
 
     /// By which share a throughput may differ because so few transactions were counted in that time: of `n` that come by
@@ -304,6 +340,9 @@ impl Controller {
             let busiest = WorkerIndex(worker);
             return self.unless_rejected(Trigger::Imbalance { busiest, over_mean });
         }
+        if let Some(ratio) = self.swing.ratio() {
+            return self.unless_rejected(Trigger::Swing { over_mean: ratio - 1.0 });
+        }
         if self.first_due && self.window.len() >= FIRST_MIN && self.throughput_tps > 0.0 && !self.mixed {
             return Verdict::Evaluate(Trigger::First);
         }
@@ -325,6 +364,18 @@ impl Controller {
         }
     }
 
+    /// Takes note of statistics that nobody wants evaluated, before they begin anew: where the load was is worth knowing if it moves.
+    /// Statistics without keys say nothing.
+    ///
+    /// # Errors
+    /// As [`attribute`]: the statistics, their scheme and the platform do not fit.
+    pub fn note(&mut self, trace: &WorkloadTrace, platform: &Platform) -> Result<(), AdaptError> {
+        let weights = self.settings.planning.weights.with_sync_factor(self.sync_factor);
+        let attributed = attribute(trace, platform, &weights)?;
+        self.flux.note(self.at_ns, trace, attributed.workload);
+        Ok(())
+    }
+
     /// Learns from a change that was made for its synchronization what that really costs.
     fn learn(&mut self, trial: &Trial, after_tps: f64) {
         let before_tps = trial.before.throughput_tps;
@@ -339,6 +390,7 @@ impl Controller {
     /// The steps of the last plan were not carried out, or not all of them: nothing is concluded from what comes next.
     pub fn abandoned(&mut self) {
         self.trial = None;
+        (self.before, self.worse) = (None, None);
         self.follow_up_due = None;
     }
 
@@ -365,7 +417,10 @@ impl Controller {
         self.interval = self.settings.interval;
         self.window.clear();
         (self.candidate, self.rejected, self.follow_up_due) = (None, None, None);
+        (self.before, self.worse) = (None, None);
         self.failures = Failures::default();
+        self.flux = Flux::default();
+        self.swing = Swing::default();
         self.looks = 0;
         self.sync_factor = 1.0;
         self.began_anew = false;

@@ -66,7 +66,7 @@ pub struct Setting {
 
 impl Setting {
     /// Every setting that is a number.
-    pub const ALL: [Setting; 17] = [
+    pub const ALL: [Setting; 21] = [
         setting("interval", "s", |s| s.interval.as_secs_f64(), |s, v| s.interval = seconds(v)),
         setting("interval_max", "s", |s| s.interval_max.as_secs_f64(), |s, v| s.interval_max = seconds(v)),
         setting("threshold", "share", |s| s.threshold, |s, v| s.threshold = v),
@@ -119,6 +119,10 @@ impl Setting {
             |s| s.planning.weights.exchange_cycles,
             |s, v| s.planning.weights.exchange_cycles = v,
         ),
+        setting("step_us", "us", |s| s.planning.prices.step_us, |s, v| s.planning.prices.step_us = v),
+        setting("row_ns", "ns", |s| s.planning.prices.row_ns, |s, v| s.planning.prices.row_ns = v),
+        setting("horizon", "s", |s| s.planning.prices.horizon, |s, v| s.planning.prices.horizon = v),
+        setting("spread", "weight", |s| s.planning.prices.spread, |s, v| s.planning.prices.spread = v),
     ];
 
     /// The setting of this name.
@@ -198,6 +202,13 @@ impl ControllerSettings {
         }
         if !(self.confidence >= 0.0 && self.confidence.is_finite()) {
             return wrong("confidence", self.confidence.to_string(), "give it 0 or more, such as 3");
+        }
+        if self.planning.prices.horizon == 0.0 {
+            return wrong(
+                "horizon",
+                "0".into(),
+                "give it the seconds in which a change must pay, such as 64",
+            );
         }
         self.planning.weights.check()
     }

@@ -22,6 +22,7 @@ pub(crate) mod state;
 use crate::cost::Weights;
 use crate::error::AdaptError;
 use crate::platform::Platform;
+use crate::price::Prices;
 use crate::scheme::PlannedScheme;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
@@ -40,11 +41,13 @@ pub struct Settings {
     /// 12 that takes more time than a plan for 80 workers, but finds the optimum within a few percent. Default `true`;
     /// a controller does without, as it needs no more than a good scheme, and has other things to do.
     pub annealing: bool,
+    /// Prices of the way to a scheme, and of rows that are crowded.
+    pub prices: Prices,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { weights: Weights::default(), effort: 12, annealing: true }
+        Self { weights: Weights::default(), effort: 12, annealing: true, prices: Prices::default() }
     }
 }
 
@@ -123,24 +126,52 @@ pub fn search(
     today: Option<&PlannedScheme>,
     settings: &Settings,
 ) -> Result<PlannedScheme, AdaptError> {
-    settings.weights.check()?;
-    if let Some(scheme) = today {
-        scheme.check(workload, platform)?;
-    }
-    let problem = Problem::new(workload, platform, &settings.weights);
-    let effort = settings.effort_for(workload);
-    let mut best: Option<State<'_>> = None;
-    for owner in starts::all(&problem, today) {
-        let mut state = State::new(&problem, owner);
-        partitioning::improve(&mut state, effort / 4);
-        placement::improve(&mut state, effort / 2);
-        refine::improve(&mut state, effort);
-        state.recompute();
-        if best.as_ref().is_none_or(|best| state.objective < best.objective - GAIN_MIN) {
-            best = Some(state);
+    let best = Found::by(workload, platform, today, settings)?.best;
+    Ok(best)
+}
+
+/// Results of a search.
+pub(crate) struct Found {
+    /// The best scheme.
+    pub(crate) best: PlannedScheme,
+    /// The one that was found from today's: usually not as good, but near.
+    pub(crate) near: Option<PlannedScheme>,
+}
+
+impl Found {
+    /// As [`search`].
+    pub(crate) fn by(
+        workload: &Workload,
+        platform: &Platform,
+        today: Option<&PlannedScheme>,
+        settings: &Settings,
+    ) -> Result<Self, AdaptError> {
+        settings.weights.check()?;
+        if let Some(scheme) = today {
+            scheme.check(workload, platform)?;
         }
+        let problem = Problem::new(workload, platform, &settings.weights);
+        let effort = settings.effort_for(workload);
+        let mut best: Option<(f64, State<'_>)> = None;
+        let mut near = None;
+        for owner in starts::all(&problem, today) {
+            let mut state = State::new(&problem, owner);
+            partitioning::improve(&mut state, effort / 4);
+            placement::improve(&mut state, effort / 2);
+            refine::improve(&mut state, effort);
+            state.recompute();
+            let workers = platform.available_count();
+            let price = state.objective + settings.prices.of_crowding(workload, &state.owner, workers);
+            if best.is_none() && today.is_some() {
+                near = Some(state.scheme());
+            }
+            if best.as_ref().is_none_or(|(least, _)| price < least - GAIN_MIN) {
+                best = Some((price, state));
+            }
+        }
+        let (_, best) = best.expect("there is always the naive start");
+        let best = if settings.annealing { anneal::improve(best, settings.effort) } else { best };
+        let best = best.scheme();
+        Ok(Self { near: near.filter(|near| *near != best), best })
     }
-    let best = best.expect("there is always the naive start");
-    let best = if settings.annealing { anneal::improve(best, settings.effort) } else { best };
-    Ok(best.scheme())
 }

@@ -9,6 +9,8 @@ use atrapos_adapt::{
 /// Two partitions of one sub-partition each on two workers, with so many synchronization points between them.
 fn trace(costs: [u64; 2], busy_cycles: Vec<u64>, count: u64) -> WorkloadTrace {
     let partition = |worker: u32| PartitionTrace {
+        starts: Vec::new(),
+        rows: Vec::new(),
         worker: WorkerIndex(worker),
         cost_cycles: vec![costs[worker as usize]],
     };

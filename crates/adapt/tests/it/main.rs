@@ -12,3 +12,4 @@ mod scenarios;
 mod search;
 mod steps;
 mod traces;
+mod undo;

@@ -4,9 +4,9 @@
 
 use crate::fixture::Random;
 use atrapos_adapt::{
-    Considered, Controller, ControllerSettings, Decision, Observation, PartitionTrace, PlannedScheme,
-    Platform, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Verdict, WaitReason, WorkerIndex,
-    WorkloadTrace,
+    Considered, Controller, ControllerSettings, Decision, Extents, Observation, PartitionTrace,
+    PlannedScheme, Platform, SliceIndex, SubPartition, SyncPointTrace, TRACE_FORMAT, TableIndex, TableTrace,
+    TraceKey, Verdict, WaitReason, WorkerIndex, WorkloadTrace,
 };
 
 pub(crate) const KEYS: u64 = 1_000_000;
@@ -264,12 +264,12 @@ impl Model {
                     .filter(|worker| !self.available[worker.index()])
                     .collect();
                 let platform = self.platform.clone().without(&lost).expect("some are left");
-                let Considered { decision, plan } =
+                let Considered { decision, plan, extents } =
                     self.controller.consider(trigger, &trace, &platform).expect("statistics that fit");
                 assert_eq!(decision.is_repartition(), plan.is_some());
                 if let Some(plan) = plan {
                     assert!(!plan.steps.is_empty(), "a repartitioning without a step");
-                    self.repartition(&plan.scheme);
+                    self.repartition(&plan.scheme, &extents.expect("a trace with keys"));
                 }
                 decision
             }
@@ -306,13 +306,13 @@ impl Model {
         (0..count).map(|at| from + at * (to - from) / count).collect()
     }
 
-    fn repartition(&mut self, scheme: &PlannedScheme) {
+    fn repartition(&mut self, scheme: &PlannedScheme, extents: &Extents) {
         self.repartitionings += 1;
-        let tables = scheme.tables().iter().enumerate().map(|(table, new)| {
-            let slices: Vec<u64> =
-                self.partitions(table).flat_map(|(from, to, _)| Self::cut(from, to)).collect();
-            let begins = std::iter::once(0).chain(new.cuts().iter().map(|cut| slices[*cut as usize]));
-            (begins.collect(), new.owners().to_vec())
+        let tables = (0..).map(TableIndex).zip(scheme.tables()).map(|(table, new)| {
+            let key =
+                |cut: &u32| extents.start(table, SliceIndex(*cut)).bytes().try_into().expect("a number");
+            let cuts = new.cuts().iter().map(|cut| u64::from_be_bytes(key(cut)));
+            (std::iter::once(0).chain(cuts).collect(), new.owners().to_vec())
         });
         self.tables = tables.collect();
     }
@@ -342,6 +342,8 @@ impl Model {
                 let begins = Self::cut(from, to);
                 let ends = begins[1..].iter().copied().chain(std::iter::once(to));
                 let mut cost_cycles = Vec::new();
+                let starts = begins.iter().map(|key| TraceKey::new(key.to_be_bytes().to_vec())).collect();
+                let rows = begins.iter().copied().zip(ends.clone()).map(|(from, to)| to - from).collect();
                 for (from, to) in begins.iter().copied().zip(ends) {
                     let exact = cost(table, from, to);
                     let taken = (samples * exact / total).max(1e-9);
@@ -349,7 +351,7 @@ impl Model {
                     let sampled = if samples > 0.0 { exact * error.max(0.0) } else { 0.0 };
                     cost_cycles.push((sampled * worker_noise[worker.index()]) as u64);
                 }
-                traces.push(PartitionTrace { worker, cost_cycles });
+                traces.push(PartitionTrace { worker, cost_cycles, starts, rows });
             }
             tables.push(TableTrace { name: format!("t{table}"), partitions: traces });
         }

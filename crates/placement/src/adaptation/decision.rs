@@ -4,7 +4,8 @@
 //! ([`atrapos_adapt::Controller`] does), or carries out a change.
 
 use atrapos_adapt::{
-    ControlAction, Controller, Decision, KeepReason, Observation, Platform, Trigger, Verdict, WaitReason,
+    Considered, ControlAction, Controller, Decision, KeepReason, Observation, Platform, Trigger, Verdict,
+    WaitReason,
 };
 use atrapos_partition::routing::Scheme;
 use atrapos_partition::schema::Catalog;
@@ -31,7 +32,12 @@ pub fn decide<E>(
     let trigger = match controller.observe(observation) {
         Verdict::Wait(reason) => {
             if reason != WaitReason::TooFewSamples {
-                collect()?;
+                let observed = &collect()?;
+                if let Ok(platform) = &platform {
+                    // Statistics that do not fit the platform are not remembered; nothing else depends on them.
+                    let trace = Slices::of(scheme, catalog, observed).trace(observed, catalog);
+                    let _ = controller.note(&trace, platform);
+                }
             }
             return Ok((event(Decision::waited(observation, reason), None), None));
         }
@@ -54,8 +60,12 @@ pub fn decide<E>(
         .map_err(|error| error.to_string())
     });
     Ok(match considered {
-        Ok(considered) => {
-            (event(considered.decision, None), considered.plan.map(|plan| slices.changes(&plan.steps)))
+        Ok(Considered { decision, plan, extents }) => {
+            let changes = plan.map(|plan| match &extents {
+                Some(extents) => slices.changes_of(&plan.steps, extents),
+                None => slices.changes(&plan.steps),
+            });
+            (event(decision, None), changes)
         }
         Err(failure) => {
             let decision = Decision::waited(observation, WaitReason::TurnedDown { trigger });

@@ -6,7 +6,8 @@
 //! Owns: the slices of one scheme, and the trace of statistics by slices. Never: outlives the scheme that it was made of.
 
 use atrapos_adapt::{
-    PartitionTrace, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkerIndex, WorkloadTrace,
+    Extents, PartitionTrace, SliceIndex, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableIndex,
+    TableTrace, TraceKey, WorkerIndex, WorkloadTrace,
 };
 use atrapos_partition::monitor::Meetings;
 use atrapos_partition::routing::{InstanceId, Scheme};
@@ -116,7 +117,15 @@ impl Slices {
                     };
                     self.add_meetings(here, meetings, catalog, &mut sync_points);
                 }
-                PartitionTrace { worker: WorkerIndex(u32::from(owner.0)), cost_cycles: costs }
+                let rows = collected.map_or(0, |collected| collected.rows);
+                let starts = run.starts[*first..end].iter().map(|key| TraceKey::new(key.to_vec()));
+                PartitionTrace {
+                    worker: WorkerIndex(u32::from(owner.0)),
+                    starts: starts.collect(),
+                    // Sub-partitions were cut with equally many rows.
+                    rows: vec![rows.div_ceil(costs.len() as u64); costs.len()],
+                    cost_cycles: costs,
+                }
             });
             TableTrace { name: self.name(table, catalog), partitions: partitions.collect() }
         });
@@ -178,12 +187,22 @@ impl Slices {
         }
     }
 
-    /// Returns steps as changes of the scheme.
+    /// Returns steps between these slices as changes of the scheme.
     pub(super) fn changes(&self, steps: &[Step]) -> Vec<SchemeChange> {
-        let at = |table: atrapos_adapt::TableIndex, slice: atrapos_adapt::SliceIndex| {
-            let run = &self.runs[table.index()];
-            (run.table, run.starts[slice.0 as usize].clone())
-        };
+        self.changes_at(steps, |table, slice| self.runs[table.index()].starts[slice.index()].clone())
+    }
+
+    /// Returns steps between slices of these extents, which may be more than these slices, as changes of the scheme.
+    pub(super) fn changes_of(&self, steps: &[Step], extents: &Extents) -> Vec<SchemeChange> {
+        self.changes_at(steps, |table, slice| KeyBuf::from(extents.start(table, slice).bytes()))
+    }
+
+    fn changes_at(
+        &self,
+        steps: &[Step],
+        start: impl Fn(TableIndex, SliceIndex) -> KeyBuf,
+    ) -> Vec<SchemeChange> {
+        let at = |table: TableIndex, slice| (self.runs[table.index()].table, start(table, slice));
         let change = |step: &Step| match *step {
             Step::Split { table, at: slice } => {
                 let (table, at) = at(table, slice);

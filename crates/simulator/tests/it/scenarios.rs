@@ -30,6 +30,19 @@ fn skew_is_followed() {
 }
 
 #[test]
+fn where_the_load_moves_all_the_time_it_is_spread() {
+    for name in ["wandering", "flips-3s"] {
+        for kind in [MachineKind::Two, MachineKind::TwoByEight] {
+            let result = run(&scenario(name, 50_000.0), kind);
+            let phase = &result.phases[0];
+            assert!(phase.settled_over_best >= 0.90, "{}", show(&result));
+            assert!(phase.over_static >= 0.97, "{}", show(&result));
+            assert!(phase.repartitionings <= 8, "{}", show(&result));
+        }
+    }
+}
+
+#[test]
 fn a_controller_that_never_acts_is_found_out() {
     // The assertions above can fail.
     let settings = ControllerSettings { gain_min: 1e6, gain_sure: 1e6, ..ControllerSettings::default() };

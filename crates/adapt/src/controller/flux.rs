@@ -1,0 +1,300 @@
+//! Loads that do not stay where they are: the loads of the latest intervals by key, and schemes judged by all of them.
+//!
+//! A scheme that is made for one interval is worse than none where the load is elsewhere in the next. Where it has moved several times
+//! within the longest intervals, a scheme is worth its throughput over the loads of all these intervals.
+//!
+//! Owns: the loads of the latest intervals, and which of them count. Never: searches; see [`spread`](crate::spread).
+//!
+//! Invariants: memory is bounded; loads are shares of the whole, so that a load that only rises or falls has not moved.
+
+use std::collections::VecDeque;
+
+use super::trend::{self, Gridded};
+use crate::cost::{Weights, evaluate};
+use crate::error::AdaptError;
+use crate::extents::{Extents, TraceKey};
+use crate::ids::TableIndex;
+use crate::platform::Platform;
+use crate::scheme::PlannedScheme;
+use crate::trace::WorkloadTrace;
+use crate::workload::Workload;
+
+/// Number of intervals that are remembered, and of their slices and partners of synchronization points in all.
+const NOTED_MAX: usize = 12;
+const NOTED_SIZE_MAX: usize = 1 << 19;
+/// The share of the load that must have moved across a key to have moved, beyond sampling noise.
+const MOVED_MIN: f64 = 0.08;
+/// Standard deviations of sampling noise in that share, of the two intervals together: the greatest of the differences at all keys is
+/// below so many of them in 99 of 100 cases (the distribution of Kolmogorov and Smirnov).
+const MOVED_DEVIATIONS: f64 = 1.63;
+/// Number of times that the load must have become another one within how many of the longest intervals for what comes next to be no load
+/// of its own, less what noise takes of it: there and back again, or once more within twice the time. A load that stays for longer can be
+/// followed.
+const TURNS_MIN: [(f64, f64); 2] = [(1.8, 0.75), (2.5, 1.5)];
+/// Number of the longest intervals for which a scheme is to be good where the load moves on and on.
+const INTERVALS_TO_COME: u32 = 2;
+/// Number of moments of that time at which the load is looked at.
+const COMING: usize = 16;
+
+/// The load of one interval.
+#[derive(Debug, Clone)]
+struct Noted {
+    at_ns: u64,
+    /// Number of samples of equal cost; `None` where it is not of samples.
+    samples: Option<f64>,
+    extents: Extents,
+    /// Costs of actions alone and synchronization points, by slices of `extents`; costs add up to 1.
+    workload: Workload,
+}
+
+impl Noted {
+    fn of(at_ns: u64, trace: &WorkloadTrace, mut workload: Workload) -> Option<Self> {
+        let extents = Extents::of(trace)?;
+        let total = workload.work_cycles();
+        (total > 0.0).then(|| {
+            workload.scale(1.0 / total);
+            Self { at_ns, samples: trace.samples_effective(), extents, workload }
+        })
+    }
+
+    fn size(&self) -> usize {
+        let partners = self.workload.sync_points().iter().map(|point| point.partners.len());
+        self.workload.all_costs().len() + partners.sum::<usize>()
+    }
+
+    fn table_count(&self) -> usize {
+        self.extents.table_count()
+    }
+
+    fn table(&self, table: usize) -> (&[TraceKey], &[f64]) {
+        (self.extents.starts(table), self.workload.table_costs(TableIndex(table as u32)))
+    }
+
+    /// The share of the load that has certainly moved across some key. Where a key is inside of a slice of the other load, any division
+    /// of that slice is possible.
+    fn moved(&self, other: &Self) -> f64 {
+        let both = (0..self.table_count()).map(|table| (self.table(table), other.table(table)));
+        both.map(|(a, b)| one_sided(a, b).max(one_sided(b, a))).fold(0.0, f64::max)
+    }
+
+    /// Whether the load was another one then.
+    fn differs(&self, other: &Self) -> bool {
+        let variance = |noted: &Self| noted.samples.map_or(0.0, |samples| 1.0 / samples.max(1.0));
+        let noise = MOVED_DEVIATIONS * (variance(self) + variance(other)).sqrt();
+        self.table_count() != other.table_count() || self.moved(other) > MOVED_MIN + noise
+    }
+}
+
+/// The greatest difference of the two cumulative loads at the first keys of `a`.
+fn one_sided(a: (&[TraceKey], &[f64]), b: (&[TraceKey], &[f64])) -> f64 {
+    let (mut of_a, mut low, mut at, mut most) = (0.0, 0.0, 0, 0.0_f64);
+    for (key, share) in a.0.iter().zip(a.1) {
+        while b.0.get(at + 1).is_some_and(|next| next <= key) {
+            low += b.1[at];
+            at += 1;
+        }
+        let begins_here = b.0.get(at).is_some_and(|begin| begin == key);
+        let high = if begins_here { low } else { low + b.1.get(at).copied().unwrap_or(0.0) };
+        most = most.max(low - of_a).max(of_a - high);
+        of_a += share;
+    }
+    most
+}
+
+/// How often the load has become another one: the way that it has gone, over the greatest distance between any two of the loads. An interval
+/// that has a part of two loads is half of the way.
+fn turns(recent: &[&Noted]) -> f64 {
+    let (mut way, mut reference) = (0.0, 0);
+    let mut greatest = 0.0_f64;
+    for (at, noted) in recent.iter().enumerate() {
+        if noted.differs(recent[reference]) {
+            way += noted.moved(recent[reference]);
+            reference = at;
+        }
+        let distances = recent[..at].iter().map(|other| noted.moved(other));
+        greatest = distances.fold(greatest, f64::max);
+    }
+    if greatest > 0.0 { way / greatest } else { 0.0 }
+}
+
+/// The loads of the latest intervals, the latest last.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Flux {
+    noted: VecDeque<Noted>,
+}
+
+/// The loads by which a scheme is judged, by slices of one trace; costs of each add up to 1.
+#[derive(Debug, Clone)]
+pub(super) struct Outlook {
+    loads: Vec<Workload>,
+}
+
+impl Flux {
+    /// Remembers the load of an interval that ended at `at_ns`: `workload` has the costs of actions alone of `trace`.
+    pub(super) fn note(&mut self, at_ns: u64, trace: &WorkloadTrace, workload: Workload) {
+        let Some(noted) = Noted::of(at_ns, trace, workload) else { return };
+        if self.noted.back().is_some_and(|last| last.table_count() != noted.table_count()) {
+            self.noted.clear();
+        }
+        self.noted.push_back(noted);
+        let size = |noted: &VecDeque<Noted>| noted.iter().map(Noted::size).sum::<usize>();
+        while self.noted.len() > NOTED_MAX || self.noted.len() > 1 && size(&self.noted) > NOTED_SIZE_MAX {
+            self.noted.pop_front();
+        }
+    }
+
+    /// Whether the load of the latest interval is another one than that of the one that ended at `at_ns`; `None` where that is not known.
+    pub(super) fn has_moved_since(&self, at_ns: u64) -> Option<bool> {
+        let then = self.noted.iter().find(|noted| noted.at_ns == at_ns)?;
+        Some(self.noted.back()?.differs(then))
+    }
+
+    /// The loads that schemes are to be judged by, if the load has moved several times of late: by slices of the latest.
+    pub(super) fn outlook(&self, interval_max_ns: u128) -> Option<Outlook> {
+        let last = self.noted.back()?;
+        let within = |intervals: f64| -> Vec<&Noted> {
+            let ns = interval_max_ns as f64 * intervals;
+            let is_recent = |noted: &&Noted| super::ns_between(noted.at_ns, last.at_ns) as f64 <= ns;
+            self.noted.iter().filter(is_recent).collect()
+        };
+        let [_, (_, window)] = TURNS_MIN;
+        let recent = within(window);
+        let extents = &last.extents;
+        let past: Vec<Workload> = recent
+            .iter()
+            .map(|noted| noted.workload.resampled(&noted.extents, extents, &last.workload))
+            .collect();
+        let gridded = recent.iter().zip(&past);
+        let gridded: Vec<Gridded> =
+            gridded.map(|(noted, load)| Gridded::of(noted.at_ns, load.all_costs(), extents)).collect();
+        let loads = match (trend::speed(&gridded), gridded.last()) {
+            (Some(speed), Some(now)) => {
+                let step_ns = (interval_max_ns * u128::from(INTERVALS_TO_COME)) as f64 / COMING as f64;
+                let moved = |at: usize| now.moved_by(speed * step_ns * at as f64, extents);
+                (0..=COMING).map(|at| last.workload.with_costs(moved(at))).collect()
+            }
+            _ if TURNS_MIN.iter().any(|(least, intervals)| turns(&within(*intervals)) >= *least) => past,
+            _ => return None,
+        };
+        Some(Outlook { loads })
+    }
+}
+
+impl Outlook {
+    /// Number of intervals that it is of.
+    pub(super) fn loads_count(&self) -> usize {
+        self.loads.len()
+    }
+
+    /// All these loads as one.
+    pub(super) fn together(&self) -> Workload {
+        let mut together = self.loads[0].clone();
+        self.loads[1..].iter().for_each(|load| together.add(load));
+        together
+    }
+
+    /// What stands for all loads one after the other under a scheme: how much busier than the mean the busiest worker is, and
+    /// synchronization as a share of the work. The throughput over all of them is that of these two.
+    pub(super) fn strain(
+        &self,
+        scheme: &PlannedScheme,
+        platform: &Platform,
+        weights: &Weights,
+    ) -> Result<(f64, f64), AdaptError> {
+        let (mut throughput, mut sync) = (0.0, 0.0);
+        for load in &self.loads {
+            let cost = evaluate(load, platform, scheme, weights)?;
+            throughput += 1.0 / (cost.load_max_ratio() + cost.sync_cycles / cost.work_cycles);
+            sync += cost.sync_cycles / cost.work_cycles;
+        }
+        let count = self.loads.len() as f64;
+        Ok(((count / throughput - sync / count).max(1.0), sync / count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::WorkerIndex;
+    use crate::trace::{PartitionTrace, TRACE_FORMAT, TableTrace};
+    use atrapos_topology::Machine;
+
+    const SECOND: u64 = 1_000_000_000;
+    const INTERVAL_MAX_NS: u128 = 8 * SECOND as u128;
+
+    /// A thousand keys in two partitions of ten slices, a hundred keys of which, from `hot` on, have nearly all of the load.
+    fn trace(hot: u64) -> WorkloadTrace {
+        let partition = |worker: u32| {
+            let starts = (0..10).map(|slice| 500 * u64::from(worker) + 50 * slice);
+            let cost = |start: u64| {
+                (start..start + 50).map(|key| if (key + 1000 - hot) % 1000 < 100 { 100 } else { 1 })
+            };
+            PartitionTrace {
+                worker: WorkerIndex(worker),
+                cost_cycles: starts.clone().map(|start| cost(start).sum()).collect(),
+                starts: starts.map(|start| TraceKey::new(start.to_be_bytes().to_vec())).collect(),
+                rows: vec![50; 10],
+            }
+        };
+        WorkloadTrace {
+            format: TRACE_FORMAT.into(),
+            seconds: 1.0,
+            workers: 2,
+            machine: None,
+            samples: Some(100_000),
+            dispersion: 1.0,
+            busy_cycles: Vec::new(),
+            tables: vec![TableTrace { name: "t".into(), partitions: vec![partition(0), partition(1)] }],
+            sync_points: Vec::new(),
+            classes: Vec::new(),
+        }
+    }
+
+    fn flux(hot: &[u64]) -> Flux {
+        let mut flux = Flux::default();
+        for (second, hot) in (1..).zip(hot) {
+            let trace = trace(*hot);
+            let workload = trace.workload().expect("a workload");
+            flux.note(second * SECOND, &trace, workload);
+        }
+        flux
+    }
+
+    /// The greatest share of one slice in each load of the outlook, by its place.
+    fn hottest(outlook: &Outlook) -> Vec<usize> {
+        let place = |load: &Workload| {
+            let costs = load.all_costs().iter().enumerate();
+            costs.max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(at, _)| at)
+        };
+        outlook.loads.iter().map(place).collect()
+    }
+
+    #[test]
+    fn one_change_is_followed_and_there_and_back_again_is_flux() {
+        assert!(flux(&[100; 6]).outlook(INTERVAL_MAX_NS).is_none());
+        assert!(flux(&[100, 100, 100, 700, 700]).outlook(INTERVAL_MAX_NS).is_none());
+        assert!(flux(&[100, 100, 100, 700, 700, 100]).outlook(INTERVAL_MAX_NS).is_some());
+        // Back again after longer than can be followed.
+        assert!(flux(&[100, 700, 700, 700, 700, 700, 700, 700, 100]).outlook(INTERVAL_MAX_NS).is_none());
+        let moved = flux(&[100, 100, 700]);
+        assert_eq!((moved.has_moved_since(SECOND), moved.has_moved_since(9)), (Some(true), None));
+        assert_eq!(flux(&[100, 700, 100]).has_moved_since(SECOND), Some(false));
+    }
+
+    #[test]
+    fn a_load_that_moves_on_and_on_is_expected_where_it_will_be() {
+        let outlook = flux(&[100, 120, 140, 160]).outlook(INTERVAL_MAX_NS).expect("a trend");
+        let places = hottest(&outlook);
+        // From key 160 on by 20 keys per second, for 16 seconds.
+        assert!(places[0].abs_diff(4) <= 1 && places[COMING].abs_diff(10) <= 1, "{places:?}");
+        assert!(places.is_sorted(), "{places:?}");
+        let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 2).expect("a platform");
+        let stripes = crate::spread::spread(&trace(160).workload().expect("a workload"), &platform);
+        let strain = |scheme: &PlannedScheme| {
+            outlook.strain(scheme, &platform, &Weights::default()).expect("a scheme that fits").0
+        };
+        let today = trace(160).scheme().expect("a scheme");
+        assert!(strain(&stripes) < 1.2 && strain(&today) > 1.5, "{} {}", strain(&stripes), strain(&today));
+    }
+}

@@ -1,0 +1,129 @@
+//! A change that made things worse is undone, when it was the change.
+
+use crate::fixture::platform;
+use atrapos_adapt::{
+    Considered, ControlAction, Controller, ControllerSettings, Extents, Observation, PartitionTrace,
+    SliceIndex, TRACE_FORMAT, TableIndex, TableTrace, TraceKey, Trigger, Verdict, WorkerIndex, WorkloadTrace,
+};
+
+const KEYS: u64 = 1_000;
+const MACHINE: &str = "core:2 pu:1";
+
+/// First keys of partitions, and their workers.
+type Layout = Vec<(u64, u32)>;
+
+/// Statistics of a second in which a worker spent `cycles(key)` on each key.
+fn trace(layout: &Layout, cycles: impl Fn(u64) -> u64) -> WorkloadTrace {
+    let ends = layout.iter().skip(1).map(|(begin, _)| *begin).chain([KEYS]);
+    let partition = |((from, worker), to): (&(u64, u32), u64)| {
+        let count = 10.min(to - from);
+        let starts: Vec<u64> = (0..count).map(|at| from + at * (to - from) / count).collect();
+        let ends: Vec<u64> = starts.iter().skip(1).copied().chain([to]).collect();
+        let slices = || starts.iter().zip(&ends);
+        PartitionTrace {
+            worker: WorkerIndex(*worker),
+            cost_cycles: slices().map(|(from, to)| (*from..*to).map(&cycles).sum()).collect(),
+            starts: starts.iter().map(|key| TraceKey::new(key.to_be_bytes().to_vec())).collect(),
+            rows: slices().map(|(from, to)| to - from).collect(),
+        }
+    };
+    WorkloadTrace {
+        format: TRACE_FORMAT.into(),
+        seconds: 1.0,
+        workers: 2,
+        machine: None,
+        samples: None,
+        dispersion: 1.0,
+        busy_cycles: Vec::new(),
+        tables: vec![TableTrace {
+            name: "t".into(),
+            partitions: layout.iter().zip(ends).map(partition).collect(),
+        }],
+        sync_points: Vec::new(),
+        classes: Vec::new(),
+    }
+}
+
+/// The first tenth of the keys is used a hundred times as much as others.
+fn hot_start(key: u64) -> u64 {
+    if key < KEYS / 10 { 10_000 } else { 100 }
+}
+
+fn observation(at_s: u64, throughput_tps: f64, trace: &WorkloadTrace) -> Observation {
+    let load = |worker: u32| {
+        let own = trace.tables[0].partitions.iter().filter(|part| part.worker.0 == worker);
+        own.flat_map(|part| &part.cost_cycles).sum::<u64>() as f64
+    };
+    Observation {
+        at_ns: at_s * 1_000_000_000,
+        throughput_tps,
+        loads: vec![load(0), load(1)],
+        available: vec![true; 2],
+        changed_platform: false,
+        samples: None,
+    }
+}
+
+fn turn(controller: &mut Controller, at_s: u64, throughput_tps: f64, trace: &WorkloadTrace) -> Considered {
+    match controller.observe(&observation(at_s, throughput_tps, trace)) {
+        Verdict::Evaluate(trigger) => {
+            controller.consider(trigger, trace, &platform(MACHINE)).expect("a decision")
+        }
+        waited @ Verdict::Wait(_) => panic!("not evaluated: {waited:?}"),
+    }
+}
+
+/// The layout that the scheme of a plan means.
+fn layout(considered: &Considered) -> Layout {
+    let plan = considered.plan.as_ref().expect("a plan");
+    let extents: &Extents = considered.extents.as_ref().expect("the extents of its slices");
+    let table = &plan.scheme.tables()[0];
+    let begins = [0].into_iter().chain(table.cuts().iter().map(|cut| {
+        let key = extents.start(TableIndex(0), SliceIndex(*cut)).bytes();
+        u64::from_be_bytes(key.try_into().expect("a number"))
+    }));
+    begins.zip(table.owners().iter().map(|owner| owner.0)).collect()
+}
+
+/// A controller that has changed the scheme at a thousand transactions per second, with the layouts of before and after.
+fn changed() -> (Controller, Layout, Layout) {
+    let mut controller = Controller::new(ControllerSettings::default()).expect("the defaults make sense");
+    let before = vec![(0, 0), (KEYS / 2, 1)];
+    let considered = turn(&mut controller, 1, 1_000.0, &trace(&before, hot_start));
+    assert!(
+        matches!(considered.decision.action, ControlAction::Repartition { .. }),
+        "{}",
+        considered.decision
+    );
+    let after = layout(&considered);
+    assert_ne!(after, before);
+    (controller, before, after)
+}
+
+#[test]
+fn a_change_after_which_transactions_are_dearer_is_undone_and_not_made_again() {
+    let (mut controller, before, after) = changed();
+    let undone = turn(&mut controller, 2, 600.0, &trace(&after, |key| 3 * hot_start(key)));
+    assert!(matches!(undone.decision.action, ControlAction::Undo { .. }), "{}", undone.decision);
+    assert_eq!(layout(&undone), before);
+    assert!(undone.decision.to_string().contains("the change is undone"), "{}", undone.decision);
+    let next = turn(&mut controller, 3, 1_000.0, &trace(&before, hot_start));
+    assert!(matches!(next.decision.cause, atrapos_adapt::Cause::Evaluated(Trigger::FollowUp { .. })));
+    assert!(matches!(next.decision.action, ControlAction::Keep { .. }), "{}", next.decision);
+}
+
+#[test]
+fn a_load_that_falls_by_itself_or_is_elsewhere_undoes_nothing() {
+    let fallen = |key: u64| hot_start(key) / 2;
+    let elsewhere = |key: u64| 3 * hot_start(KEYS - 1 - key);
+    let (mut controller, _, after) = changed();
+    let kept = turn(&mut controller, 2, 600.0, &trace(&after, fallen));
+    assert!(!matches!(kept.decision.action, ControlAction::Undo { .. }), "{}", kept.decision);
+    let (mut controller, _, after) = changed();
+    let kept = turn(&mut controller, 2, 600.0, &trace(&after, elsewhere));
+    assert!(!matches!(kept.decision.action, ControlAction::Undo { .. }), "{}", kept.decision);
+    // What rises is no reason either, however dear it is.
+    let (mut controller, _, after) = changed();
+    let kept = turn(&mut controller, 2, 1_300.0, &trace(&after, |key| 3 * hot_start(key)));
+    assert!(!matches!(kept.decision.action, ControlAction::Undo { .. }), "{}", kept.decision);
+}
