@@ -241,7 +241,6 @@ fn run(
     if config.engine.shares_data() {
         return run_shared(benchmark, choice, workload, args, config);
     }
-    let machine = machine::summary(&config.machine);
     let files = store::files();
     let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
     if let (Some(store), Durability::Synchronous, false) = (&store, config.durability, config.clients_given) {
@@ -272,7 +271,7 @@ fn run(
         per_minute: choice.per_minute,
         title: choice.title,
         config: complete(choice.settings, benchmark, args, &config),
-        machine,
+        machine: machine::summary(&config.machine),
         load,
         growth,
         device_sync_us: store.as_ref().map(|store| store.device_sync_us),

@@ -133,26 +133,19 @@ impl Controller {
         self.first_due &= !matches!(trigger, Trigger::First);
 
         let mut plan = plan(&workload, platform, &today, &planning)?;
-        if let Some(before) = self.worse.take() {
+        let worse = self.worse.take().filter(|_| !must);
+        if let Some(before) = worse
             // Where the statistics show what is wrong with the change, the way leads on, not back.
-            let is_understood = must || gain(&plan) >= self.settings.gain_sure + noise;
-            let undone = (!is_understood)
-                .then(|| self.undo(trigger, before, trace, platform, &planning.weights, noise));
-            if let Some(undone) = undone.transpose()?.flatten() {
-                return Ok(undone);
-            }
+            && gain(&plan) < self.settings.gain_sure + noise
+            && let Some(undone) = self.undo(trigger, before, trace, platform, &planning.weights, noise)?
+        {
+            return Ok(undone);
         }
-        if let (Trigger::Swing { over_mean }, false) = (trigger, must) {
-            let (plan, predicted) = plan_to_spread(over_mean, &plan, (&workload, platform), &planning)?;
-            // Noise was taken off before it was called a swing.
-            return Ok(self.judge_in_flux(trigger, plan, predicted, 0.0));
-        }
-        let outlook = self.flux.outlook(self.settings.interval_max.as_nanos());
-        if let Some(outlook) = outlook.filter(|_| !must) {
-            let (plan, predicted) = plan_in_flux(&outlook, &plan, (&workload, platform), &planning)?;
-            // The noise of several intervals is less than that of one.
-            let noise = noise / (outlook.loads_count() as f64).sqrt();
-            return Ok(self.judge_in_flux(trigger, plan, predicted, noise));
+        if !must
+            && let Some(considered) =
+                self.consider_flux(trigger, &plan, (&workload, platform), &planning, noise)?
+        {
+            return Ok(considered);
         }
         let wanted = if must { 0.0 } else { self.settings.gain_sure + noise };
         let hot = 1.0 + self.settings.imbalance;
@@ -184,6 +177,27 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// Considers a load that moves all the time; `None` if it does not.
+    fn consider_flux(
+        &mut self,
+        trigger: Trigger,
+        plan: &Plan,
+        (workload, platform): (&Workload, &Platform),
+        planning: &Settings,
+        noise: f64,
+    ) -> Result<Option<Considered>, AdaptError> {
+        if let Trigger::Swing { over_mean } = trigger {
+            let (plan, predicted) = plan_to_spread(over_mean, plan, (workload, platform), planning)?;
+            // Noise was taken off before it was called a swing.
+            return Ok(Some(self.judge_in_flux(trigger, plan, predicted, 0.0)));
+        }
+        let Some(outlook) = self.flux.outlook(self.settings.interval_max.as_nanos()) else { return Ok(None) };
+        let (plan, predicted) = plan_in_flux(&outlook, plan, (workload, platform), planning)?;
+        // The noise of several intervals is less than that of one.
+        let noise = noise / (outlook.loads_count() as f64).sqrt();
+        Ok(Some(self.judge_in_flux(trigger, plan, predicted, noise)))
     }
 
     /// Returns whether a sub-partition has more than a worker's share although it was cut out and looked at closer.
