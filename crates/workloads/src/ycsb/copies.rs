@@ -7,9 +7,9 @@ use std::cell::RefCell;
 
 use serde::{Deserialize, Serialize};
 
-/// The copies of records, with their keys where a scan has found them.
+/// The copies of records, with their keys where a scan has found them. One word, as results are copied on their way.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Copies(Memory);
+pub struct Copies(Option<Box<Memory>>);
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Memory {
@@ -24,15 +24,17 @@ const KEPT: usize = 64;
 const KEPT_BYTES: usize = 128 << 10;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
+    #[expect(clippy::vec_box, reason = "the boxes themselves are what is kept")]
+    static SPARE: RefCell<Vec<Box<Memory>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Copies {
     /// Creates an empty list, with the memory of an earlier one if this thread has one.
+    #[inline]
     #[must_use]
     pub fn new() -> Copies {
         // A thread that ends has none any more.
-        Copies(SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default())
+        Copies(SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten())
     }
 
     /// Creates the copy of one record.
@@ -40,29 +42,35 @@ impl Copies {
     #[must_use]
     pub fn of(record: &[u8]) -> Copies {
         let mut copies = Copies::new();
-        copies.0.bytes.extend_from_slice(record);
+        copies.memory().bytes.extend_from_slice(record);
         copies
     }
 
     /// Adds the copy of a record and its key.
     #[inline]
     pub fn push(&mut self, key: u64, record: &[u8]) {
-        self.0.keys.push(key);
-        self.0.bytes.extend_from_slice(record);
+        let memory = self.memory();
+        memory.keys.push(key);
+        memory.bytes.extend_from_slice(record);
+    }
+
+    #[inline]
+    fn memory(&mut self) -> &mut Memory {
+        self.0.get_or_insert_default()
     }
 
     /// The keys, in the order of the records.
     #[inline]
     #[must_use]
     pub fn keys(&self) -> &[u64] {
-        &self.0.keys
+        self.0.as_ref().map_or(&[], |memory| &memory.keys)
     }
 
     /// The encoded records, one behind the other.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        &self.0.bytes
+        self.0.as_ref().map_or(&[], |memory| &memory.bytes)
     }
 }
 
@@ -73,8 +81,9 @@ impl Default for Copies {
 }
 
 impl Drop for Copies {
+    #[inline]
     fn drop(&mut self) {
-        let mut memory = std::mem::take(&mut self.0);
+        let Some(mut memory) = self.0.take() else { return };
         memory.keys.clear();
         memory.bytes.clear();
         // What is not kept is freed.
