@@ -115,11 +115,9 @@ impl Controller {
         planning.weights = weights;
         let owners = today.tables().iter().flat_map(TableScheme::owners);
         let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
-        let deviation = if workload.work_cycles() > 0.0 {
-            deviation(trace.samples_effective(), platform.available_count())
-        } else {
-            f64::INFINITY
-        };
+        let has_work = workload.work_cycles() > 0.0;
+        let samples = if has_work { trace.samples_effective() } else { Some(0.0) };
+        let deviation = deviation(samples, platform.available_count());
         let noise = self.settings.confidence * deviation;
         if noise > NOISE_MAX {
             if must {
@@ -148,12 +146,7 @@ impl Controller {
             return Ok(considered);
         }
         let wanted = if must { 0.0 } else { self.settings.gain_sure + noise };
-        let hot = 1.0 + self.settings.imbalance;
-        let cut_out = if plan.before.load_max_ratio() > hot + noise && self.looks_left() > 0 {
-            plan.with_hot_slices_alone(&workload, platform, hot, &planning.weights)?
-        } else {
-            None
-        };
+        let cut_out = self.cut_out(&plan, (&workload, platform), &planning.weights, noise)?;
         let looks = cut_out.is_some();
         plan = cut_out.unwrap_or(plan);
         let candidate = self.candidate.take();
@@ -177,6 +170,21 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// Returns the plan with the slices alone that are too hot for one worker, if they may be looked at closer.
+    fn cut_out(
+        &self,
+        plan: &Plan,
+        (workload, platform): (&Workload, &Platform),
+        weights: &Weights,
+        noise: f64,
+    ) -> Result<Option<Plan>, AdaptError> {
+        let hot = 1.0 + self.settings.imbalance;
+        if plan.before.load_max_ratio() <= hot + noise || self.looks_left() == 0 {
+            return Ok(None);
+        }
+        plan.with_hot_slices_alone(workload, platform, hot, weights)
     }
 
     /// Considers a load that moves all the time; `None` if it does not.

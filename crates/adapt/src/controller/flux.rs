@@ -193,7 +193,7 @@ impl Outlook {
         together
     }
 
-    /// What stands for all loads one after the other under a scheme: how much busier than the mean the busiest worker is, and
+    /// The measure of all loads one after the other under a scheme: how much busier than the mean the busiest worker is, and
     /// synchronization as a share of the work. The throughput over all of them is that of these two.
     pub(super) fn strain(
         &self,

@@ -131,11 +131,11 @@ pub struct Controller {
     failures: Failures,
     flux: Flux,
     swing: Swing,
-    /// What there was before the latest change, until the next observation.
+    /// The state before the latest change, until the next observation.
     before: Option<Before>,
     /// Set if the throughput before the latest change may have been of two different loads.
     mixed_before: bool,
-    /// What there was before a change after which the throughput was lower.
+    /// The state before a change after which the throughput was lower.
     worse: Option<Before>,
     /// Number of times in a row that a partition was cut only to see more.
     looks: u32,
