@@ -88,6 +88,12 @@ impl TreeConfig {
         TreeConfig { page_bytes, many_heads, record_lines }
     }
 
+    /// Returns true if an expected row takes so many lines that [`locate_ahead`] leaves some of them.
+    #[inline(always)]
+    fn has_long_rows(&self) -> bool {
+        self.record_lines > RECORD_LINES_FEW
+    }
+
     /// Asks for the lines of `node` that a search reads first.
     #[inline(always)]
     fn prefetch_node(&self, node: NodePtr) {
@@ -232,7 +238,7 @@ impl Tree {
     #[inline]
     #[must_use]
     pub fn has_long_rows(&self) -> bool {
-        self.config.record_lines > RECORD_LINES_FEW
+        self.config.has_long_rows()
     }
 
     /// Bytes of the lines of memory that the rows take, as far as a look-up fetches them: what competes for a cache.

@@ -368,6 +368,8 @@ impl Lookups {
         for (lookup, probe) in asked.iter().zip(&probes) {
             lookup.found.set(Some(probe.position));
         }
+        // Those of a task that has abandoned its look-up are of no use any more.
+        self.left_ahead.set(0);
         if probes.iter().any(|probe| probe.tree.has_long_rows()) {
             self.begin_ahead(&probes);
         }

@@ -77,7 +77,7 @@ impl Noted {
         both.map(|(a, b)| one_sided(a, b).max(one_sided(b, a))).fold(0.0, f64::max)
     }
 
-    /// Whether the load was another one then.
+    /// Returns true if the load was another one then.
     fn differs(&self, other: &Self) -> bool {
         let variance = |noted: &Self| noted.samples.map_or(0.0, |samples| 1.0 / samples.max(1.0));
         let noise = MOVED_DEVIATIONS * (variance(self) + variance(other)).sqrt();
@@ -101,7 +101,7 @@ fn one_sided(a: (&[TraceKey], &[f64]), b: (&[TraceKey], &[f64])) -> f64 {
     most
 }
 
-/// How often the load has become another one: the way that it has gone, over the greatest distance between any two of the loads. An interval
+/// The number of times that the load has become another one: the way that it has gone, over the greatest distance between any two of the loads. An interval
 /// that has a part of two loads is half of the way.
 fn turns(recent: &[&Noted]) -> f64 {
     let (mut way, mut reference) = (0.0, 0);
@@ -143,7 +143,7 @@ impl Flux {
         }
     }
 
-    /// Whether the load of the latest interval is another one than that of the one that ended at `at_ns`; `None` where that is not known.
+    /// Returns true if the load of the latest interval is another one than that of the one that ended at `at_ns`; `None` where that is not known.
     pub(super) fn has_moved_since(&self, at_ns: u64) -> Option<bool> {
         let then = self.noted.iter().find(|noted| noted.at_ns == at_ns)?;
         Some(self.noted.back()?.differs(then))

@@ -1,6 +1,6 @@
 //! Loads that move within an interval: how uneven they are in a tenth of the shortest one, beside how uneven they are in the whole.
 //!
-//! Where a load goes back and forth faster than statistics are taken, every interval has all of it, and all workers are busy alike; only
+//! A load may go back and forth faster than statistics are taken. Then every interval has all of it, and all workers are busy alike; only
 //! that one of them is always busy while the others wait shows in shorter times.
 //!
 //! Owns: the loads of these times. Never: judges a scheme.
@@ -64,7 +64,7 @@ impl Swing {
         (self.ratios, self.count) = (0.0, 0);
     }
 
-    /// How busy the busiest worker is over the mean in short times, if the load swings.
+    /// The busy time of the busiest worker over the mean in short times, if the load swings.
     pub(super) fn ratio(&self) -> Option<f64> {
         (self.seen >= SEEN_MIN).then_some(self.ratio)
     }

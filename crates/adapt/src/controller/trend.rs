@@ -1,4 +1,4 @@
-//! Where a load will be that moves on and on: the distance by which it has moved from each interval to the next.
+//! The future place of a load that moves on and on, by the distance by which it has moved from each interval to the next.
 //!
 //! Owns: the estimate of that distance, and loads moved by it. Never: judges a scheme.
 //!

@@ -16,9 +16,7 @@ const fn range_bytes(is_long: bool) -> usize {
 /// shorter. `LONG` is for rows of more than 65,535 bytes.
 #[inline]
 pub(super) fn push_ranges<const LONG: bool>(out: &mut Vec<u8>, old: &[u8], new: &[u8]) -> bool {
-    let count_at = out.len();
-    let mut ranges = Ranges::<LONG> { limit: count_at + 4 + new.len(), count: 0, new, out };
-    ranges.out.push(0);
+    let mut ranges = Ranges::<LONG>::begin(out, new);
     let mut last: Option<Range<usize>> = None;
     let fits = each_difference(old, new, |found| match &mut last {
         // A range goes on to the last difference that has no more than the merged gap before it.
@@ -28,30 +26,41 @@ pub(super) fn push_ranges<const LONG: bool>(out: &mut Vec<u8>, old: &[u8], new: 
         }
         _ => last.replace(found).is_none_or(|range| ranges.push(range)),
     });
-    let fits = fits && last.take().is_none_or(|range| ranges.push(range));
-    let count = ranges.count;
-    out[count_at] = count;
-    fits
+    fits && last.take().is_none_or(|range| ranges.push(range)) && ranges.end()
 }
 
 /// The ranges of a row that are pushed.
 struct Ranges<'a, const LONG: bool> {
     out: &'a mut Vec<u8>,
     new: &'a [u8],
+    count_at: usize,
     count: u8,
-    /// The length at which the whole row is shorter.
-    limit: usize,
 }
 
-impl<const LONG: bool> Ranges<'_, LONG> {
+impl<'a, const LONG: bool> Ranges<'a, LONG> {
+    #[inline]
+    fn begin(out: &'a mut Vec<u8>, new: &'a [u8]) -> Ranges<'a, LONG> {
+        let count_at = out.len();
+        out.push(0);
+        Ranges { out, new, count_at, count: 0 }
+    }
+
     /// Pushes a range; false if the whole row is shorter.
     #[inline]
     fn push(&mut self, range: Range<usize>) -> bool {
-        if self.count == u8::MAX || self.out.len() + range_bytes(LONG) + range.len() > self.limit {
+        let limit = self.count_at + 4 + self.new.len();
+        if self.count == u8::MAX || self.out.len() + range_bytes(LONG) + range.len() > limit {
             return false;
         }
         self.count += 1;
         push_range::<LONG>(self.out, range.start, &self.new[range]);
+        true
+    }
+
+    /// Writes their number; returns true.
+    #[inline]
+    fn end(self) -> bool {
+        self.out[self.count_at] = self.count;
         true
     }
 }
@@ -103,30 +112,18 @@ pub(super) fn push_places<'a, const LONG: bool>(
     places: impl Iterator<Item = (Range<usize>, &'a [u8])>,
     new: &[u8],
 ) -> bool {
-    let count_at = out.len();
-    let limit = count_at + 4 + new.len();
-    out.push(0);
-    let mut ranges = 0_u8;
+    let mut ranges = Ranges::<LONG>::begin(out, new);
     for (place, old) in places {
-        let bytes = &new[place.clone()];
-        let mut changed = bytes.len()..0;
-        each_difference(old, bytes, |found| {
+        let mut changed = place.len()..0;
+        each_difference(old, &new[place.clone()], |found| {
             changed = changed.start.min(found.start)..found.end;
             true
         });
-        if changed.is_empty() {
-            continue;
-        }
-        let from = changed.start;
-        let bytes = &bytes[changed];
-        if ranges == u8::MAX || out.len() + range_bytes(LONG) + bytes.len() > limit {
+        if !changed.is_empty() && !ranges.push(place.start + changed.start..place.start + changed.end) {
             return false;
         }
-        ranges += 1;
-        push_range::<LONG>(out, place.start + from, bytes);
     }
-    out[count_at] = ranges;
-    true
+    ranges.end()
 }
 
 #[inline]

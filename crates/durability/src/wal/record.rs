@@ -16,9 +16,6 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 /// The longest changes of one transaction that [`push_record`] takes: a record is never divided among frames.
 pub const CHANGES_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - RECORD_HEADER_BYTES;
 
-/// Bytes of a short body of a change.
-const BODY_BYTES: usize = 48;
-
 const OP_PUT: u8 = 1;
 const OP_PATCH: u8 = 2;
 const OP_REMOVE: u8 = 3;
@@ -26,8 +23,8 @@ const OP_PATCH_LONG: u8 = 4;
 
 #[inline]
 fn push_change_header(out: &mut Vec<u8>, op: u8, table: u16, key: &[u8], version: u64) {
-    // One growth for all that is pushed below, and most often for the body of the change.
-    out.reserve(1 + 2 + 5 + key.len() + 8 + BODY_BYTES);
+    // One growth for all that is pushed below.
+    out.reserve(1 + 2 + 5 + key.len() + 8);
     let [low, high] = table.to_le_bytes();
     if key.len() < 0x80 {
         out.extend_from_slice(&[op, low, high, key.len() as u8]);

@@ -158,6 +158,23 @@ fn rows_that_come_while_a_key_is_added_are_not_lost() {
     assert_eq!(client.rows("SELECT count(*), count(DISTINCT a) FROM h"), "400|400");
 }
 
+/// Takes jobs one after another, until none is left, and returns their ids.
+fn take_jobs(mut client: Client) -> Vec<String> {
+    let mut taken = Vec::new();
+    loop {
+        client.run("BEGIN");
+        let next = "SELECT id FROM jobs WHERE NOT done ORDER BY rank LIMIT 1 FOR UPDATE SKIP LOCKED";
+        let id = client.rows(next);
+        if id.is_empty() {
+            client.run("COMMIT");
+            return taken;
+        }
+        assert_eq!(client.answer(&format!("UPDATE jobs SET done = true WHERE id = {id}")), "UPDATE 1");
+        client.run("COMMIT");
+        taken.push(id);
+    }
+}
+
 #[test]
 fn locked_rows_are_refused_or_left_out() {
     let database = database(2);
@@ -206,26 +223,7 @@ fn locked_rows_are_refused_or_left_out() {
         let clients: Vec<_> = (3..7)
             .map(|number| {
                 let database = &database;
-                scope.spawn(move || {
-                    let mut client = Client::numbered(database, number);
-                    let mut taken = Vec::new();
-                    loop {
-                        client.run("BEGIN");
-                        let id = client.rows(
-                            "SELECT id FROM jobs WHERE NOT done ORDER BY rank LIMIT 1 FOR UPDATE SKIP LOCKED",
-                        );
-                        if id.is_empty() {
-                            client.run("COMMIT");
-                            return taken;
-                        }
-                        assert_eq!(
-                            client.answer(&format!("UPDATE jobs SET done = true WHERE id = {id}")),
-                            "UPDATE 1"
-                        );
-                        client.run("COMMIT");
-                        taken.push(id);
-                    }
-                })
+                scope.spawn(move || take_jobs(Client::numbered(database, number)))
             })
             .collect();
         clients.into_iter().flat_map(|client| client.join().expect("it ends")).collect()

@@ -4,7 +4,7 @@
 //! then all take the next step. The misses of a batch overlap, which a single look-up cannot have: it must know one
 //! node to know the next. No allocation.
 
-use super::{Position, RECORD_LINES_FEW, RowRef, Tree, TreeConfig};
+use super::{Position, RowRef, Tree, TreeConfig};
 use crate::node::{Candidate, NodePtr, SearchKey};
 use crate::prefetch::RowLines;
 use arrayvec::ArrayVec;
@@ -61,10 +61,7 @@ pub fn locate_batch(probes: &mut [Probe<'_>]) {
 /// Locates every key as [`locate_batch`] does, for rows that are read later, one after another: of long ones only the first line is
 /// asked for, and [`Probe::lines_left`] says which are left.
 pub fn locate_ahead(probes: &mut [Probe<'_>]) {
-    locate_groups(
-        probes,
-        |config| if config.record_lines <= RECORD_LINES_FEW { config.record_lines } else { 0 },
-    );
+    locate_groups(probes, |config| if config.has_long_rows() { 0 } else { config.record_lines });
 }
 
 /// Locates every key, asking for so many lines of each record after the first.

@@ -1,5 +1,6 @@
 //! Reads and changes of ranges of a table that is known by its definition, each under one lock.
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use atrapos_catalog::Value;
@@ -134,21 +135,17 @@ impl Tx<'_> {
         table: &TableHandle,
         range: KeyRange,
         backward: bool,
-        mut accumulator: A,
-        mut step: F,
+        accumulator: A,
+        step: F,
     ) -> Result<Option<A>, Abort>
     where
         A: Send + 'static,
         F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
     {
-        let mut rest = Some(range);
-        while let Some(range) = rest.filter(|range| !range.is_empty()) {
-            let fold = FoldRows { accumulator, step, backward };
-            let action = Action::on_range(table.id(), table.tag, LockMode::Shared, range, backward, fold);
-            let Some(folded) = self.run(action.unless_locked()).await? else { return Ok(None) };
-            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
-        }
-        Ok(Some(accumulator))
+        let part = |folded: Option<_>| folded.ok_or(());
+        let done =
+            self.walk_parts(table, (range, backward), (accumulator, step), Action::unless_locked, part);
+        Ok(done.await?.ok())
     }
 
     /// Walks rows as [`fold_rows`](Tx::fold_rows) does, the last one first if it goes `backward`, in spite of locks and without one: see
@@ -161,21 +158,18 @@ impl Tx<'_> {
         table: &TableHandle,
         range: KeyRange,
         backward: bool,
-        mut accumulator: A,
-        mut step: F,
+        accumulator: A,
+        step: F,
     ) -> Result<A, Abort>
     where
         A: Send + 'static,
         F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
     {
-        let mut rest = Some(range);
-        while let Some(range) = rest.filter(|range| !range.is_empty()) {
-            let fold = FoldRows { accumulator, step, backward };
-            let action = Action::on_range(table.id(), table.tag, LockMode::Shared, range, backward, fold);
-            let folded: Folded<A, F> = self.run(action.despite_locks()).await?;
-            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
-        }
-        Ok(accumulator)
+        let part = Ok::<_, Infallible>;
+        let done =
+            self.walk_parts(table, (range, backward), (accumulator, step), Action::despite_locks, part);
+        let Ok(done) = done.await?;
+        Ok(done)
     }
 
     async fn walk_rows<A, F>(
@@ -183,21 +177,44 @@ impl Tx<'_> {
         table: &TableHandle,
         range: KeyRange,
         backward: bool,
-        mut accumulator: A,
-        mut step: F,
+        accumulator: A,
+        step: F,
     ) -> Result<A, Abort>
     where
         A: Send + 'static,
         F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
     {
+        let part = Ok::<_, Infallible>;
+        let Ok(done) =
+            self.walk_parts(table, (range, backward), (accumulator, step), |walk| walk, part).await?;
+        Ok(done)
+    }
+
+    /// Walks the rows of a range, partition by partition: each by the action that `how` makes of a walk, whose result `part` looks at.
+    /// An error of that ends the walk.
+    async fn walk_parts<A, F, O, E>(
+        &mut self,
+        table: &TableHandle,
+        (range, backward): (KeyRange, bool),
+        (mut accumulator, mut step): (A, F),
+        how: impl Fn(Action<FoldRows<A, F>>) -> Action<O>,
+        part: impl Fn(O::Output) -> Result<Folded<A, F>, E>,
+    ) -> Result<Result<A, E>, Abort>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
+        O: Operation,
+    {
         let mut rest = Some(range);
         while let Some(range) = rest.filter(|range| !range.is_empty()) {
             let fold = FoldRows { accumulator, step, backward };
             let action = Action::on_range(table.id(), table.tag, LockMode::Shared, range, backward, fold);
-            let folded: Folded<A, F> = self.run(action).await?;
-            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
+            match part(self.run(how(action)).await?) {
+                Ok(folded) => (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest),
+                Err(error) => return Ok(Err(error)),
+            }
         }
-        Ok(accumulator)
+        Ok(Ok(accumulator))
     }
 
     /// Sets columns of all rows of a range, and returns the number of rows. The range is locked exclusively, as a whole

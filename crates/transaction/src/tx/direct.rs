@@ -182,6 +182,12 @@ fn unless_told(shard: &Shard, wait_epoch: Epoch) -> Epoch {
 }
 
 impl<'w> DirectTx<'w> {
+    /// Returns the list that knows on which epoch an access depends, if that has to be noted.
+    #[inline(always)]
+    fn observing(&self) -> Option<&'w CommitWaiters> {
+        self.worker.shard().commit_waiters.as_ref().filter(|commit_waiters| !commit_waiters.is_relaxed())
+    }
+
     /// Returns the newest epoch on which the transaction may depend, if it has changed nothing.
     #[inline(always)]
     fn dependence(&self) -> Epoch {
@@ -302,7 +308,7 @@ impl<'w> DirectTx<'w> {
         let done = operation.apply_to(&mut at);
         drop(tables);
         panic_guard.leave();
-        if shard.commit_waiters.as_ref().is_some_and(|waiters| !waiters.is_relaxed()) && !is_unlocked {
+        if self.observing().is_some() && !is_unlocked {
             self.observe(place, &request.target);
         }
         // Looked at where it is: handed to a closure and back, it would be copied.
@@ -368,7 +374,8 @@ impl<'w> DirectTx<'w> {
     /// Notes the newest epoch on which an access may depend.
     #[inline(never)]
     fn observe(&mut self, place: PartitionId, target: &LockTarget) {
-        if let Some(commit_waiters) = &self.worker.shard().commit_waiters
+        // Before the first change, which has redo.
+        if let Some(commit_waiters) = self.observing()
             && self.memory.branch.redo.is_empty()
         {
             self.observed = self.observed.max(commit_waiters.undurable.borrow().of(place, target));
@@ -420,13 +427,14 @@ impl<'w> DirectTx<'w> {
     /// Forgets the accesses of a phase that has run, and notes the newest epoch on which they may depend.
     #[inline(never)]
     fn forget_noted(&mut self, done: &Result<(), Abort>) {
+        let observing = self.observing();
         let branch = &mut self.memory.branch;
-        if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
-            // Before the first change: a phase that has changed something has redo.
-            if branch.redo.is_empty() {
-                let noted = branch.observed_since(0, &commit_waiters.undurable.borrow());
-                self.observed = self.observed.max(noted);
-            }
+        // Before the first change: a phase that has changed something has redo.
+        if let Some(commit_waiters) = observing
+            && branch.redo.is_empty()
+        {
+            let noted = branch.observed_since(0, &commit_waiters.undurable.borrow());
+            self.observed = self.observed.max(noted);
         }
         branch.accesses.clear();
         if let Err(abort) = done {
