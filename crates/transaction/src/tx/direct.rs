@@ -308,8 +308,10 @@ impl<'w> DirectTx<'w> {
         let done = operation.apply_to(&mut at);
         drop(tables);
         panic_guard.leave();
-        if self.observing().is_some() && !is_unlocked {
-            self.observe(place, &request.target);
+        if let Some(commit_waiters) = self.observing()
+            && !is_unlocked
+        {
+            self.observe(commit_waiters, place, &request.target);
         }
         // Looked at where it is: handed to a closure and back, it would be copied.
         if let Err(abort) = &done {
@@ -373,11 +375,9 @@ impl<'w> DirectTx<'w> {
 
     /// Notes the newest epoch on which an access may depend.
     #[inline(never)]
-    fn observe(&mut self, place: PartitionId, target: &LockTarget) {
+    fn observe(&mut self, commit_waiters: &CommitWaiters, place: PartitionId, target: &LockTarget) {
         // Before the first change, which has redo.
-        if let Some(commit_waiters) = self.observing()
-            && self.memory.branch.redo.is_empty()
-        {
+        if self.memory.branch.redo.is_empty() {
             self.observed = self.observed.max(commit_waiters.undurable.borrow().of(place, target));
         }
     }
