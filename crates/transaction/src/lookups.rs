@@ -4,7 +4,7 @@
 //! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key
 //! here and goes to the end of the queue of ready tasks. When its turn comes, its key and those of the next ones in the
 //! queue, up to [`BATCH`], are looked up level by level with prefetching; so cache lines are used soon after they were
-//! fetched, independent of the length of the queue. Only a data-oriented engine can do this; in a
+//! fetched, independent of the length of the queue. Of long rows all lines but the first are fetched [`AHEAD`] turns before they are read. Only a data-oriented engine can do this; in a
 //! thread-per-transaction engine each thread waits for its own misses.
 //!
 //! Invariant: a position is a hint. The tree checks it (no two trees, and no two states of one, have the same stamp)
