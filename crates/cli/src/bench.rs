@@ -139,9 +139,11 @@ impl BenchReport {
 
 /// Returns the settings in a result: those of the workload and those all benchmarks have.
 pub(crate) fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
-    let (sessions, pipeline) = match config.clients {
-        Clients::Sessions { per_worker, pipeline } => (Some(per_worker.get()), Some(pipeline.get())),
-        Clients::Threads { .. } => (None, None),
+    let (sessions, pipeline, burst) = match config.clients {
+        Clients::Sessions { per_worker, pipeline, burst } => {
+            (Some(per_worker.get()), Some(pipeline.get()), Some(burst.get()))
+        }
+        Clients::Threads { .. } => (None, None, None),
     };
     let (durability, max_loss_ms) = match config.durability {
         Durability::Synchronous => ("synchronous", None),
@@ -157,6 +159,7 @@ pub(crate) fn complete(settings: Value, benchmark: &str, args: &RunArgs, config:
         "workers": config.workers,
         "sessions": sessions,
         "pipeline": pipeline,
+        "burst": burst,
         "clients": args.clients,
         "durability": durability,
         "max_loss_ms": max_loss_ms,
@@ -190,7 +193,7 @@ pub(crate) fn workload(bench: &WorkloadBench) -> Result<(), CliError> {
     let common = Common { workers: config.workers, seed: config.seed };
     let Configured { name, choice, workload } = bench.given.configure(common).map_err(CliError::bad_input)?;
     if let (Some(sessions), false) = (choice.sessions_per_worker, config.clients_given) {
-        config.clients = config::sessions_per_worker(sessions, NonZeroUsize::MIN)?;
+        config.clients = config::sessions_per_worker(sessions, NonZeroUsize::MIN, NonZeroUsize::MIN)?;
         config.clients_given = true;
     }
     run(name, choice, &*workload, &bench.run, config)

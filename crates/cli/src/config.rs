@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use atrapos::{Adaptation, CentralState, ControllerSettings, Durability};
+use atrapos::{Adaptation, CentralState, ControllerSettings, Durability, UPCOMING_MAX};
 use atrapos_adapt::Setting;
 use atrapos_baselines::domains::TableStructure;
 use atrapos_harness::driver::{Clients, Routing};
@@ -260,6 +260,7 @@ fn check_engine(args: &RunArgs, durability: Durability) -> Result<(), CliError> 
     }
     let foreign = [
         (args.sessions.is_some(), "--sessions"),
+        (args.burst.is_some(), "--burst"),
         (args.reserve.is_some(), "--reserve"),
         (args.wal_reserve.is_some(), "--wal-reserve"),
         (args.durability.checkpoint_during, "--checkpoint-during"),
@@ -308,9 +309,24 @@ pub(crate) fn sessions(wanted: usize) -> Result<usize, CliError> {
 }
 
 /// Returns clients that are so many sessions on each worker.
-pub(crate) fn sessions_per_worker(wanted: usize, pipeline: NonZeroUsize) -> Result<Clients, CliError> {
+pub(crate) fn sessions_per_worker(
+    wanted: usize,
+    pipeline: NonZeroUsize,
+    burst: NonZeroUsize,
+) -> Result<Clients, CliError> {
     let per_worker = NonZeroUsize::new(sessions(wanted)?).unwrap_or(NonZeroUsize::MIN);
-    Ok(Clients::Sessions { per_worker, pipeline })
+    Ok(Clients::Sessions { per_worker, pipeline, burst })
+}
+
+/// Returns the transactions that a session draws together; `waits` is true if it waits for each to be durable.
+fn burst(args: &RunArgs, waits: bool) -> Result<NonZeroUsize, CliError> {
+    let wanted = args.burst.unwrap_or(if waits { 1 } else { UPCOMING_MAX });
+    if wanted > UPCOMING_MAX {
+        return Err(CliError::bad_input(format!(
+            "a burst of {wanted} transactions is more than a session looks up together; use at most {UPCOMING_MAX}"
+        )));
+    }
+    at_least_one("--burst", wanted, "no transaction to run")
 }
 
 /// Returns the clients of a database in memory unless others are asked for.
@@ -351,7 +367,7 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
     // Sessions that wait for each transaction leave the worker to others meanwhile; with a pipeline they need not be many.
     let waits = durability == Durability::Synchronous && pipeline == NonZeroUsize::MIN;
     let default = if waits { SESSIONS_DURABLE_MIN } else { SESSIONS_IN_MEMORY };
-    sessions_per_worker(args.sessions.unwrap_or(default), pipeline)
+    sessions_per_worker(args.sessions.unwrap_or(default), pipeline, burst(args, waits)?)
 }
 
 /// Returns the durability that two options name together.

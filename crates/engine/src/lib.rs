@@ -72,6 +72,7 @@ pub use atrapos_transaction::stored::{
 pub use atrapos_transaction::trace::{Stage, TraceEvent};
 pub use atrapos_transaction::transaction::{RowPhase, RunAction, Transaction};
 pub use atrapos_transaction::tx::{Phase, Savepoint, Tx};
+pub use atrapos_transaction::upcoming::{KnownRoute, UPCOMING_MAX, Upcoming};
 pub use atrapos_transaction::wal::Durability;
 pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use atrapos::{Database, SessionHandle, Statistics, WorkerId};
+use atrapos::{Database, SessionHandle, Statistics, UPCOMING_MAX, WorkerId};
 use atrapos_baselines::{SharedDatabase, Written};
 use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_workloads::{Reach, SetupError, Workload};
@@ -41,6 +41,9 @@ pub enum Clients {
         /// Transactions that a session has committed at most before the first of them is acknowledged as durable. With 1, it
         /// waits for each.
         pipeline: NonZeroUsize,
+        /// Transactions that a session draws together, so that their keys are looked up together; it runs them one after another,
+        /// and their latencies begin with the first. At most [`UPCOMING_MAX`] are drawn, and with 1 each when its turn comes.
+        burst: NonZeroUsize,
     },
     /// Runs this many threads outside, each handing one transaction after the other over through the workers' inboxes.
     Threads {
@@ -50,10 +53,11 @@ pub enum Clients {
 }
 
 impl Clients {
-    /// Returns clients that are so many sessions on every worker, each of which waits until a transaction is acknowledged.
+    /// Returns clients that are so many sessions on every worker, each of which draws one transaction after another and waits until
+    /// it is acknowledged.
     #[must_use]
     pub const fn sessions(per_worker: NonZeroUsize) -> Clients {
-        Clients::Sessions { per_worker, pipeline: NonZeroUsize::MIN }
+        Clients::Sessions { per_worker, pipeline: NonZeroUsize::MIN, burst: NonZeroUsize::MIN }
     }
 }
 
@@ -113,8 +117,9 @@ pub fn run<W: Workload>(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
     match options.clients {
-        Clients::Sessions { per_worker, pipeline } => {
-            run_sessions(db, workload, options, (per_worker.get(), pipeline.get()), interrupt, watch)
+        Clients::Sessions { per_worker, pipeline, burst } => {
+            let burst = burst.get().min(UPCOMING_MAX);
+            run_sessions(db, workload, options, (per_worker.get(), pipeline.get(), burst), interrupt, watch)
         }
         Clients::Threads { threads } => run_threads(db, workload, options, threads.get(), interrupt, watch),
     }
@@ -129,7 +134,7 @@ fn run_sessions(
     db: &Database,
     workload: &dyn ClientSource,
     options: &RunOptions,
-    (per_worker, pipeline): (usize, usize),
+    (per_worker, pipeline, burst): (usize, usize, usize),
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
@@ -161,7 +166,7 @@ fn run_sessions(
     for ((worker, clients), recorder) in hosts.into_iter().zip(&recorders) {
         for mut client in clients {
             let recorder = Arc::clone(recorder);
-            let body = async move |session| client.run_session(&session, &recorder, pipeline).await;
+            let body = async move |session| client.run_session(&session, &recorder, pipeline, burst).await;
             sessions.push(db.spawn_session(worker, body).inspect_err(|_| stop_all())?);
         }
     }

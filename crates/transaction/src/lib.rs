@@ -34,5 +34,6 @@ pub mod trace;
 pub mod transaction;
 pub mod tx;
 pub mod unfinished;
+pub mod upcoming;
 pub mod waiting;
 pub mod wal;

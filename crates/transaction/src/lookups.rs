@@ -7,6 +7,8 @@
 //! fetched, independent of the length of the queue. Of long rows all lines but the first are fetched [`AHEAD`] turns before they are read. Only a data-oriented engine can do this; in a
 //! thread-per-transaction engine each thread waits for its own misses.
 //!
+//! A session that has several transactions at hand looks up the keys of all of them before the first ([`crate::upcoming`]).
+//!
 //! Invariant: a position is a hint. The tree checks it (no two trees, and no two states of one, have the same stamp)
 //! and searches again if the tree has changed in between.
 
@@ -17,6 +19,7 @@ use std::task::Poll;
 
 use arrayvec::ArrayVec;
 use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::routing::Destination;
 use atrapos_partition::schema::{TableId, TreeKind};
 use atrapos_runtime::{TaskId, Ticks};
 use atrapos_storage::{KeyBuf, Position, Probe, RowLines, locate_ahead, locate_batch};
@@ -24,6 +27,7 @@ use smallvec::SmallVec;
 
 use crate::branch::Access;
 use crate::shard::{EngineWorker, Shard};
+use crate::upcoming::{KnownRoute, Upcoming};
 
 /// The number of look-ups made together: enough to cover the latency of memory with the misses a core can have in
 /// flight.
@@ -196,9 +200,14 @@ impl Turns {
     #[inline(always)]
     fn admits_session(&self) -> bool {
         let turns = self.sessions.get() + 1;
-        let admits = turns < SESSION_TURNS && self.line_bytes.get() <= SESSIONS_NEAR_BYTES;
+        let admits = turns < SESSION_TURNS && self.is_near();
         self.sessions.set(if admits { turns } else { 0 });
         admits
+    }
+
+    /// Returns true if the worker's data is so small that the misses of look-ups cost less than what overlaps them.
+    fn is_near(&self) -> bool {
+        self.line_bytes.get() <= SESSIONS_NEAR_BYTES
     }
 
     /// Returns true if a procedure that another worker has sent runs at once.
@@ -334,7 +343,7 @@ impl Lookups {
 
     /// Asks for the lines of the next long row.
     #[inline(always)]
-    fn fetch_ahead(&self) {
+    pub(crate) fn fetch_ahead(&self) {
         if let Some(left) = self.left_ahead.get().checked_sub(1) {
             self.left_ahead.set(left);
             self.ahead.borrow()[left].fetch();
@@ -364,19 +373,57 @@ impl Lookups {
                 asked.push(lookup);
             }
         }
-        locate_ahead(&mut probes);
+        self.locate_together(worker, &tables, &mut probes, asked.iter().map(|lookup| lookup.partition.table));
         for (lookup, probe) in asked.iter().zip(&probes) {
             lookup.found.set(Some(probe.position));
         }
+        waiting.drain(..count);
+        true
+    }
+
+    /// Looks up the keys of the routes of transactions to come, unless the worker's data is so small that it does not pay.
+    #[inline(never)]
+    pub(crate) fn look_up(&self, worker: &EngineWorker, upcoming: &Upcoming) {
+        self.turns.look(worker);
+        if self.turns.is_near() {
+            return;
+        }
+        let shard = worker.shard();
+        let tables = shard.tables.borrow();
+        let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
+        let mut asked: ArrayVec<(PartitionId, &KnownRoute), BATCH> = ArrayVec::new();
+        for known in upcoming.rest() {
+            if let Destination::Owner(table, key) = &known.route.to
+                && let Some((place, _)) = tables.locate_checked(*table, key)
+                && let Some(partition) = tables.owned_at(place)
+            {
+                probes.push(Probe::new(partition.tree(), key));
+                asked.push((place, known));
+            }
+        }
+        self.locate_together(worker, &tables, &mut probes, asked.iter().map(|(place, _)| place.table));
+        let scheme_changes = shard.scheme_changes.get();
+        for ((place, known), probe) in asked.iter().zip(&probes) {
+            known.found.set(Some((*place, probe.position, scheme_changes)));
+        }
+    }
+
+    /// Locates keys together, of which the tables are given, and asks for what their transactions will read.
+    #[inline(always)]
+    fn locate_together(
+        &self,
+        worker: &EngineWorker,
+        tables: &Tables,
+        probes: &mut [Probe<'_>],
+        of: impl Iterator<Item = TableId>,
+    ) {
+        locate_ahead(probes);
         // Those of a task that has abandoned its look-up are of no use any more.
         self.left_ahead.set(0);
         if probes.iter().any(|probe| probe.tree.has_long_rows()) {
-            self.begin_ahead(&probes);
+            self.begin_ahead(probes);
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);
-        let probed = asked.iter().map(|lookup| lookup.partition.table).zip(&probes);
-        fetch_indexed_rows(&tables, probed);
-        waiting.drain(..count);
-        true
+        fetch_indexed_rows(tables, of.zip(&*probes));
     }
 }

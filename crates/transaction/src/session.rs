@@ -26,6 +26,8 @@ use crate::procedure::{
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
 use crate::tx::{TxnGuard, attempt};
+use crate::upcoming::{KnownRoute, Upcoming};
+
 /// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
 /// thread, except for those whose home is another worker. Get one with `Database::spawn_session`.
 ///
@@ -254,6 +256,28 @@ impl Session {
             RouteStart::Deferred(ticket) => Some(Unfinished(Rest::Deferred(route, ticket))),
             RouteStart::Elsewhere(home) => Some(Unfinished(Rest::Elsewhere(home))),
         }
+    }
+
+    /// Looks up the keys that the routes of `upcoming` name and this worker has, together, so that their cache misses overlap.
+    pub fn look_up(&self, upcoming: &Upcoming) {
+        self.worker.shard().lookups.look_up(&self.worker, upcoming);
+    }
+
+    /// Begins to run a stored procedure like [`begin_stored`](Session::begin_stored), whose route was [looked up](Session::look_up).
+    #[inline(always)]
+    pub fn begin_known<'a, P: StoredProcedure>(
+        &'a self,
+        known: &'a KnownRoute,
+        tables: &P::Tables,
+        procedure: &P,
+        outcome: &mut Result<P::Result, Abort>,
+    ) -> Option<Unfinished<'a>> {
+        let shard = self.worker.shard();
+        let Some(hint) = known.hint(shard) else {
+            return self.begin_stored(&known.route, tables, procedure, outcome);
+        };
+        shard.lookups.fetch_ahead();
+        self.begin_here(Some(&hint), None, tables, procedure, outcome)
     }
 
     /// Runs a stored procedure on its home, which is here, as far as it gets as a direct transaction.

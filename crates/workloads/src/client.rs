@@ -9,14 +9,14 @@
 
 use std::future::Future;
 
-use atrapos::{Abort, AnyProcedure, AnyResult, Route, Session, StoredProcedure};
+use atrapos::{Abort, AnyProcedure, AnyResult, KnownRoute, Route, Session, StoredProcedure};
 use atrapos_baselines::{SharedClient, run_stored};
 
 /// A client that runs procedures one after the other and waits for each.
 #[derive(Clone, Copy)]
 pub enum Client<'a> {
-    /// A session.
-    Session(&'a Session),
+    /// A session. If it has looked up the route of the next transaction before, that is known.
+    Session(&'a Session, Option<&'a KnownRoute>),
     /// A client that blocks its thread.
     Blocking(&'a dyn Blocking),
     /// A client of an engine with shared data, which runs its transactions on its own thread.
@@ -33,7 +33,7 @@ pub trait Blocking {
 }
 
 impl<'a> Client<'a> {
-    /// Runs a procedure as a transaction at the home its route names.
+    /// Runs a procedure as a transaction at its home.
     ///
     /// # Errors
     /// The reason for which the transaction aborted.
@@ -44,19 +44,25 @@ impl<'a> Client<'a> {
     )]
     pub fn run<P: StoredProcedure>(
         self,
-        route: &'a Route,
         tables: &'a P::Tables,
         procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
         async move {
             let mut outcome = Err(Abort::UNFINISHED);
             match self {
-                Client::Session(session) => {
-                    if let Some(rest) = session.begin_stored(route, tables, procedure, &mut outcome) {
+                Client::Session(session, known) => {
+                    let route;
+                    let rest = if let Some(known) = known {
+                        session.begin_known(known, tables, procedure, &mut outcome)
+                    } else {
+                        route = procedure.home(tables);
+                        session.begin_stored(&route, tables, procedure, &mut outcome)
+                    };
+                    if let Some(rest) = rest {
                         session.finish_stored(rest, tables, procedure, &mut outcome).await;
                     }
                 }
-                Client::Blocking(client) => outcome = block(client, route, tables, procedure),
+                Client::Blocking(client) => outcome = block(client, tables, procedure),
                 Client::Shared(client) => outcome = run_shared(client, tables, procedure),
             }
             outcome
@@ -70,19 +76,19 @@ impl<'a> Client<'a> {
     /// The errors of [`run`](Client::run).
     pub async fn run_apart<P: StoredProcedure>(
         self,
-        route: &Route,
         tables: &P::Tables,
         procedure: &P,
     ) -> Result<P::Result, Abort> {
         let mut outcome = Err(Abort::UNFINISHED);
         match self {
-            Client::Session(session) => {
-                if let Some(rest) = session.begin_stored(route, tables, procedure, &mut outcome) {
+            Client::Session(session, _) => {
+                let route = procedure.home(tables);
+                if let Some(rest) = session.begin_stored(&route, tables, procedure, &mut outcome) {
                     session.finish_stored_apart(rest, tables, procedure, &mut outcome).await;
                 }
                 outcome
             }
-            Client::Blocking(client) => block(client, route, tables, procedure),
+            Client::Blocking(client) => block(client, tables, procedure),
             Client::Shared(client) => run_shared(client, tables, procedure),
         }
     }
@@ -91,7 +97,7 @@ impl<'a> Client<'a> {
 impl std::fmt::Debug for Client<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Client::Session(_) => "Session",
+            Client::Session(..) => "Session",
             Client::Blocking(_) => "Blocking",
             Client::Shared(_) => "Shared",
         })
@@ -113,10 +119,10 @@ fn run_shared<P: StoredProcedure>(
 #[inline(never)]
 fn block<P: StoredProcedure>(
     client: &dyn Blocking,
-    route: &Route,
     tables: &P::Tables,
     procedure: &P,
 ) -> Result<P::Result, Abort> {
-    let result = client.run(route, AnyProcedure::new(procedure.clone().into_closure(*tables)))?;
+    let result =
+        client.run(&procedure.home(tables), AnyProcedure::new(procedure.clone().into_closure(*tables)))?;
     Ok(*result.downcast().expect("a procedure returns what its type says"))
 }

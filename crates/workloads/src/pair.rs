@@ -253,14 +253,13 @@ impl Workload for Pair {
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut PairState) -> (ClassId, Result<Outcome, Abort>) {
         let a = state.own.nth(state.random.below(state.own.len()));
-        let route = state.tables.a.at(&a);
         if let Some(last) = state.mirrored_at {
             let read = ReadMirrored { a, b: last - a };
-            let outcome = client.run(&route, &state.tables, &read).await;
+            let outcome = client.run(&state.tables, &read).await;
             return (READ, outcome.map(|_| Outcome::Succeeded));
         }
         let read = ReadPair { a, b: second_of(a) };
-        let outcome = client.run(&route, &state.tables, &read).await;
+        let outcome = client.run(&state.tables, &read).await;
         (READ, outcome.map(|_| Outcome::Succeeded))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use atrapos::{
     Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema, SchemaError,
-    VerifyError, WorkerId,
+    Upcoming, VerifyError, WorkerId,
 };
 
 use crate::client::Client;
@@ -253,7 +253,14 @@ pub trait Workload: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Chooses the next transaction of a client, runs it, and returns its class and its outcome.
+    /// Draws the next `count` transactions of a client, at most [`UPCOMING_MAX`](atrapos::UPCOMING_MAX), and notes their routes in
+    /// `upcoming`, so that their keys can be looked up together. [`transaction`](Workload::transaction) then runs them in their order.
+    /// The default draws none.
+    #[inline]
+    fn draw_ahead(_state: &mut Self::State, _count: usize, _upcoming: &mut Upcoming) {}
+
+    /// Chooses the next transaction of a client unless it was [drawn](Workload::draw_ahead) before, runs it, and returns its class and
+    /// its outcome.
     fn transaction(
         client: Client<'_>,
         state: &mut Self::State,

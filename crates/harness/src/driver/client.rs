@@ -12,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use atrapos::{Abort, AbortReason, CommitTicket, Database, Session, Ticks};
+use atrapos::{Abort, AbortReason, CommitTicket, Database, Session, Ticks, Upcoming};
 use atrapos_baselines::SharedClient;
 use atrapos_baselines::log::Ticket;
 use atrapos_runtime::Clock;
@@ -27,12 +27,14 @@ pub(crate) type ClientEnd = Result<(), (usize, Abort)>;
 
 /// One client of a workload whose type is erased.
 pub(crate) trait AnyClient: Send {
-    /// Runs it as a session, until the recorder says stop. It has up to `pipeline` transactions that are not acknowledged.
+    /// Runs it as a session, until the recorder says stop. It has up to `pipeline` transactions that are not acknowledged, and draws
+    /// `burst` at a time.
     fn run_session<'a>(
         &'a mut self,
         session: &'a Session,
         recorder: &'a Recorder,
         pipeline: usize,
+        burst: usize,
     ) -> Pin<Box<dyn Future<Output = ClientEnd> + 'a>>;
 
     /// Runs it on this thread, outside the workers, until the recorder says stop.
@@ -52,8 +54,9 @@ impl<W: Workload> AnyClient for ClientOf<W> {
         session: &'a Session,
         recorder: &'a Recorder,
         pipeline: usize,
+        burst: usize,
     ) -> Pin<Box<dyn Future<Output = ClientEnd> + 'a>> {
-        Box::pin(run_session::<W>(session, &mut self.0, recorder, pipeline))
+        Box::pin(run_session::<W>(session, &mut self.0, recorder, pipeline, burst))
     }
 
     fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd {
@@ -196,9 +199,10 @@ async fn run_session<W: Workload>(
     state: &mut W::State,
     recorder: &Recorder,
     pipeline: usize,
+    burst: usize,
 ) -> ClientEnd {
     let mut pipeline = Pipeline::new(session, recorder, pipeline);
-    run_transactions::<W>(session, state, recorder, &mut pipeline).await?;
+    run_transactions::<W>(session, state, recorder, &mut pipeline, burst).await?;
     pipeline.make_room(1).await
 }
 
@@ -209,11 +213,14 @@ async fn run_transactions<W: Workload>(
     state: &mut W::State,
     recorder: &Recorder,
     pipeline: &mut Pipeline<'_>,
+    burst: usize,
 ) -> ClientEnd {
+    let mut upcoming = Upcoming::new();
     let turn = Clock::real().ticks(TURN);
     let mut began = session.now();
-    let mut turn_began = began;
-    while !recorder.is_stopped() {
+    let (mut turn_began, mut burst_began) = (began, began);
+    // What was drawn is run, although the recorder says stop meanwhile.
+    while !(recorder.is_stopped() && upcoming.is_empty()) {
         if let Some(pause) = W::pause(state) {
             let end = session.now().after(Clock::real().ticks(pause));
             while !recorder.is_stopped() && !session.is_stopping() && session.now() < end {
@@ -226,12 +233,22 @@ async fn run_transactions<W: Workload>(
             turn_began = began;
             continue;
         }
+        if burst > 1 && upcoming.is_empty() {
+            upcoming.clear();
+            W::draw_ahead(state, burst, &mut upcoming);
+            session.look_up(&upcoming);
+            burst_began = began;
+        }
+        let known = upcoming.take();
+        if known.is_some() {
+            began = burst_began;
+        }
         let mut suspended = false;
         let (mut now, mut aborted) = (began, None);
         {
             // Pinned where it is made: handed to another function, the whole future would be copied. Its outcome is counted
             // where it is returned, for the same reason.
-            let mut transaction = pin!(W::transaction(Client::Session(session), state));
+            let mut transaction = pin!(W::transaction(Client::Session(session, known), state));
             poll_fn(|context| {
                 let ended = transaction.as_mut().poll(context);
                 let Poll::Ready((class, outcome)) = &ended else {

@@ -81,7 +81,7 @@ impl<'a> Crowd<'a> {
                 self.workload.client(self.db, Reach::Everywhere, self.streams).map_err(RunError::from);
             let started = started.and_then(|mut client| {
                 let recorder = Arc::clone(&recorder);
-                let body = async move |session| client.run_session(&session, &recorder, 1).await;
+                let body = async move |session| client.run_session(&session, &recorder, 1, 1).await;
                 self.db.spawn_session(host, body).map_err(RunError::from)
             });
             // Sessions that have already started must not continue untracked.

@@ -263,7 +263,7 @@ impl Turn<'_> {
 
     fn tatp(&self, tatp: &dyn AnyWorkload, round: u64) -> Result<Tally, TortureError> {
         let options = RunOptions {
-            clients: Clients::Sessions { per_worker: SESSIONS, pipeline: SESSIONS },
+            clients: Clients::Sessions { per_worker: SESSIONS, pipeline: SESSIONS, burst: SESSIONS },
             routing: Routing::Any,
             warmup: Duration::ZERO,
             measured: FOR_EVER,

@@ -319,10 +319,9 @@ impl Workload for Micro {
     async fn transaction(client: Client<'_>, state: &mut MicroState) -> (ClassId, Result<Outcome, Abort>) {
         let (is_multisite, rows) = state.rows.choose();
         let table = state.table;
-        let route = table.at(&rows[0]);
         let outcome = match state.kind {
-            Kind::Read => client.run(&route, &table, &ReadRows { rows }).await.map(|sum| _ = black_box(sum)),
-            Kind::Update => client.run(&route, &table, &UpdateRows { rows }).await,
+            Kind::Read => client.run(&table, &ReadRows { rows }).await.map(|sum| _ = black_box(sum)),
+            Kind::Update => client.run(&table, &UpdateRows { rows }).await,
         };
         (if is_multisite { MULTISITE } else { LOCAL }, outcome.map(|()| Outcome::Succeeded))
     }

@@ -22,7 +22,6 @@ use std::hint::black_box;
 
 use atrapos::{
     Abort, AbortReason, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
-    StoredProcedure as _,
 };
 use atrapos_runtime::rng::Seed;
 
@@ -235,44 +234,32 @@ impl Workload for SmallBank {
         let outcome = match class {
             Class::Balance => {
                 let ask = Balance { name: parameters.name() };
-                client
-                    .run(&ask.home(&tables), &tables, &ask)
-                    .await
-                    .map(|sum| moved(black_box(sum).map(|_| 0)))
+                client.run(&tables, &ask).await.map(|sum| moved(black_box(sum).map(|_| 0)))
             }
             Class::DepositChecking => {
                 let (name, amount) = (parameters.name(), parameters.amount());
                 let deposit = DepositChecking { name, amount };
-                client
-                    .run(&deposit.home(&tables), &tables, &deposit)
-                    .await
-                    .map(|is| moved(is.then_some(amount)))
+                client.run(&tables, &deposit).await.map(|is| moved(is.then_some(amount)))
             }
             Class::TransactSavings => {
                 let (name, amount) = (parameters.name(), parameters.signed_amount());
                 let transact = TransactSavings { name, amount };
-                client
-                    .run(&transact.home(&tables), &tables, &transact)
-                    .await
-                    .map(|is| moved(is.then_some(amount)))
+                client.run(&tables, &transact).await.map(|is| moved(is.then_some(amount)))
             }
             Class::Amalgamate => {
                 let amalgamate = Amalgamate { names: parameters.names() };
-                client
-                    .run(&amalgamate.home(&tables), &tables, &amalgamate)
-                    .await
-                    .map(|is| moved(is.then_some(0)))
+                client.run(&tables, &amalgamate).await.map(|is| moved(is.then_some(0)))
             }
             Class::WriteCheck => {
                 let (name, amount) = (parameters.name(), parameters.amount());
                 let write = WriteCheck { name, amount };
-                let taken = client.run(&write.home(&tables), &tables, &write).await;
+                let taken = client.run(&tables, &write).await;
                 taken.map(|taken| moved(taken.map(|taken| -taken)))
             }
             Class::SendPayment => {
                 let (names, amount) = (parameters.names(), parameters.amount());
                 let send = SendPayment { names, amount };
-                client.run(&send.home(&tables), &tables, &send).await.map(|is| moved(is.then_some(0)))
+                client.run(&tables, &send).await.map(|is| moved(is.then_some(0)))
             }
         };
         let outcome = match outcome {

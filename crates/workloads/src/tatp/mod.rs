@@ -16,15 +16,17 @@ pub mod generator;
 pub mod options;
 pub mod parameters;
 pub mod procedures;
+mod request;
 pub mod schema;
 mod shares;
 pub mod stored;
 
 use std::hint::black_box;
 
+use arrayvec::ArrayVec;
 use atrapos::{
     Abort, AbortReason, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Row, Schema,
-    StoredProcedure as _,
+    UPCOMING_MAX, Upcoming,
 };
 use atrapos_runtime::rng::Seed;
 
@@ -37,7 +39,8 @@ use crate::shares::NoShare;
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use generator::{Population, ROWS_PER_SUBSCRIBER};
 use parameters::{Class, Mix, Parameters};
-use schema::{AccessInfo, CallForwarding, S_ID_MAX, SpecialFacility, Subscriber, Tables, sub_nbr};
+use request::Request;
+use schema::{AccessInfo, CallForwarding, S_ID_MAX, SpecialFacility, Subscriber, Tables};
 use stored::{
     DeleteCallForwarding, GetAccessData, GetNewDestination, GetSubscriberData, InsertCallForwarding,
     UpdateLocation, UpdateSubscriberData,
@@ -117,6 +120,8 @@ const RECORDED_SUBSCRIBERS: u64 = 1_000;
 pub struct TatpState {
     tables: Tables,
     parameters: Parameters,
+    /// The requests that were drawn ahead, the next one last.
+    drawn: ArrayVec<Request, UPCOMING_MAX>,
 }
 
 /// Keeps the seeds of clients apart from those of the population.
@@ -207,67 +212,46 @@ impl Workload for Tatp {
                     .ok_or(SetupError::NothingOwned { worker })?
             }
         };
-        Ok(TatpState { tables, parameters: self.parameters(keys, stream) })
+        Ok(TatpState { tables, parameters: self.parameters(keys, stream), drawn: ArrayVec::new() })
+    }
+
+    #[inline]
+    fn draw_ahead(state: &mut TatpState, count: usize, upcoming: &mut Upcoming) {
+        let TatpState { tables, parameters, drawn } = state;
+        drawn.extend((0..count).map(|_| Request::draw(parameters)));
+        drawn.iter().for_each(|request| upcoming.push(request.home(tables)));
+        drawn.reverse();
     }
 
     // One function for all classes: a future inside another costs a copy of it. Rows that no code reads pass through
     // `black_box`, so that they are returned all the same.
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
-        let (tables, parameters) = (&state.tables, &mut state.parameters);
-        let class = parameters.class();
-        let outcome = match class {
-            Class::GetSubscriberData => {
-                let (table, get) = (tables.subscriber, GetSubscriberData { s_id: parameters.s_id() });
-                match &client.run(&get.home(&table), &table, &get).await {
-                    Ok(row) => Ok(outcome_of(black_box(row).is_some())),
-                    Err(abort) => Err(abort.clone()),
-                }
-            }
-            Class::GetNewDestination => {
-                let (s_id, sf_type) = (parameters.s_id(), parameters.type_number());
-                let (start_time, end_time) = (parameters.start_time(), parameters.end_time());
-                let get = GetNewDestination { s_id, sf_type, start_time, end_time };
-                let found = client.run(&get.home(tables), tables, &get).await;
+        let TatpState { tables, parameters, drawn } = state;
+        let request = drawn.pop().unwrap_or_else(|| Request::draw(parameters));
+        let outcome = match &request {
+            Request::GetSubscriberData(get) => match &client.run(&tables.subscriber, get).await {
+                Ok(row) => Ok(outcome_of(black_box(row).is_some())),
+                Err(abort) => Err(abort.clone()),
+            },
+            Request::GetNewDestination(get) => {
+                let found = client.run(tables, get).await;
                 found.map(|found| outcome_of(!black_box(&found).is_empty()))
             }
-            Class::GetAccessData => {
-                let (table, s_id, ai_type) =
-                    (tables.access_info, parameters.s_id(), parameters.type_number());
-                let get = GetAccessData { s_id, ai_type };
-                match &client.run(&get.home(&table), &table, &get).await {
-                    Ok(row) => Ok(outcome_of(black_box(row).is_some())),
-                    Err(abort) => Err(abort.clone()),
-                }
-            }
-            Class::UpdateSubscriberData => {
-                let (s_id, bit) = (parameters.s_id(), parameters.bit());
-                let (sf_type, data_a) = (parameters.type_number(), parameters.data_a());
-                let update = UpdateSubscriberData { s_id, bit, sf_type, data_a };
-                match client.run(&update.home(tables), tables, &update).await {
-                    Ok(()) => Ok(Outcome::Succeeded),
-                    Err(abort) if abort.reason() == AbortReason::User => Ok(Outcome::ExpectedFailure),
-                    Err(abort) => Err(abort),
-                }
-            }
-            Class::UpdateLocation => {
-                let (sub_nbr, vlr_location) = (sub_nbr(parameters.s_id()), parameters.location());
-                let update = UpdateLocation { sub_nbr, vlr_location };
-                client.run(&update.home(tables), tables, &update).await.map(outcome_of)
-            }
-            Class::InsertCallForwarding => {
-                let (sub_nbr, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
-                let (start_time, row) = (parameters.start_time(), parameters.forwarding());
-                let insert = InsertCallForwarding { sub_nbr, sf_type, start_time, row };
-                client.run(&insert.home(tables), tables, &insert).await.map(outcome_of)
-            }
-            Class::DeleteCallForwarding => {
-                let (sub_nbr, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
-                let delete = DeleteCallForwarding { sub_nbr, sf_type, start_time: parameters.start_time() };
-                client.run(&delete.home(tables), tables, &delete).await.map(outcome_of)
-            }
+            Request::GetAccessData(get) => match &client.run(&tables.access_info, get).await {
+                Ok(row) => Ok(outcome_of(black_box(row).is_some())),
+                Err(abort) => Err(abort.clone()),
+            },
+            Request::UpdateSubscriberData(update) => match client.run(tables, update).await {
+                Ok(()) => Ok(Outcome::Succeeded),
+                Err(abort) if abort.reason() == AbortReason::User => Ok(Outcome::ExpectedFailure),
+                Err(abort) => Err(abort),
+            },
+            Request::UpdateLocation(update) => client.run(tables, update).await.map(outcome_of),
+            Request::InsertCallForwarding(insert) => client.run(tables, insert).await.map(outcome_of),
+            Request::DeleteCallForwarding(delete) => client.run(tables, delete).await.map(outcome_of),
         };
-        (class.id(), outcome)
+        (request.class().id(), outcome)
     }
 
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {

@@ -21,10 +21,7 @@ pub mod stored;
 
 use std::hint::black_box;
 
-use atrapos::{
-    Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
-    StoredProcedure as _,
-};
+use atrapos::{Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema};
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
 
@@ -248,7 +245,7 @@ impl Workload for Tpcb {
         let class = if request.is_remote() { REMOTE } else { LOCAL };
         let time_ns = state.clock.ns(state.clock.now());
         let update = AccountUpdate { request, time_ns };
-        let outcome = client.run(&update.home(&tables), &tables, &update).await;
+        let outcome = client.run(&tables, &update).await;
         (
             class,
             outcome.map(|balance| {

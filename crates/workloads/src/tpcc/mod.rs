@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use atrapos::{
     Abort, AbortReason, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
-    Scheme, StoredProcedure as _, WorkerId,
+    Scheme, WorkerId,
 };
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
@@ -394,7 +394,7 @@ impl Workload for Tpcc {
                 let w_id = terminal.warehouse(parameters);
                 let place = NewOrder { input: parameters.new_order(w_id, now) };
                 // Looked at where it is: the lines of an order are long.
-                match &client.run(&place.home(&tables), &tables, &place).await {
+                match &client.run(&tables, &place).await {
                     Ok(placed) => succeeded(black_box(placed)),
                     Err(abort) if is_rolled_back(abort) => Ok(Outcome::ExpectedFailure),
                     Err(abort) => Err(abort.clone()),
@@ -403,15 +403,12 @@ impl Workload for Tpcc {
             Class::Payment => {
                 let w_id = terminal.warehouse(parameters);
                 let pay = Payment { input: parameters.payment(w_id, now) };
-                client
-                    .run(&pay.home(&tables), &tables, &pay)
-                    .await
-                    .and_then(|paid| succeeded(black_box(&paid)))
+                client.run(&tables, &pay).await.and_then(|paid| succeeded(black_box(&paid)))
             }
             Class::OrderStatus => {
                 let (w_id, d_id) = (terminal.warehouse(parameters), parameters.district());
                 let look = StatusOfOrder { of: StatusOf { w_id, d_id, customer: parameters.customer() } };
-                let status = client.run_apart(&look.home(&tables), &tables, &look).await;
+                let status = client.run_apart(&tables, &look).await;
                 status.and_then(|status| succeeded(black_box(&status)))
             }
             Class::Delivery => {
@@ -423,7 +420,7 @@ impl Workload for Tpcc {
                 let threshold = parameters.threshold();
                 if state.is_recorded {
                     let count = StockLevel { w_id, d_id, threshold };
-                    let low = client.run_apart(&count.home(&tables), &tables, &count).await;
+                    let low = client.run_apart(&tables, &count).await;
                     low.and_then(|low| succeeded(&black_box(low)))
                 } else {
                     count_low_stock(client, tables, w_id, d_id, threshold).await
@@ -458,11 +455,11 @@ async fn count_low_stock(
     threshold: i16,
 ) -> Result<Outcome, Abort> {
     let look = NextOrder { w_id, d_id };
-    let next = client.run_apart(&look.home(&tables), &tables, &look).await?;
+    let next = client.run_apart(&tables, &look).await?;
     let collect = RecentItems { w_id, d_id, next };
-    let items = client.run_apart(&collect.home(&tables), &tables, &collect).await?;
+    let items = client.run_apart(&tables, &collect).await?;
     let count = CountLow { w_id, items, threshold };
-    let low = client.run_apart(&count.home(&tables), &tables, &count).await;
+    let low = client.run_apart(&tables, &count).await;
     low.and_then(|low| succeeded(&black_box(low)))
 }
 
@@ -475,11 +472,11 @@ async fn deliver_all(
 ) -> Result<Outcome, Abort> {
     let DeliveryRequest { w_id, carrier_id } = request;
     let look = NextOrders { w_id };
-    let next = client.run_apart(&look.home(&tables), &tables, &look).await?;
+    let next = client.run_apart(&tables, &look).await?;
     let mut delivered = 0;
     for (d_id, before) in (1..=DISTRICTS).zip(next) {
         let deliver = Deliver { from: DeliverFrom { w_id, d_id, before, carrier_id, delivery_d: now } };
-        delivered += u32::from(client.run_apart(&deliver.home(&tables), &tables, &deliver).await?.is_some());
+        delivered += u32::from(client.run_apart(&tables, &deliver).await?.is_some());
     }
     Ok(if delivered > 0 { Outcome::Succeeded } else { Outcome::ExpectedFailure })
 }

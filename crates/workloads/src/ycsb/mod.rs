@@ -26,9 +26,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrayvec::ArrayVec;
 use atrapos::{
-    Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema,
-    StoredProcedure as _, Table as _, TableRef,
+    Abort, Database, Handles, LoadError, LoadProgress, Procedures, RegisterError, Schema, Table as _,
+    TableRef, UPCOMING_MAX, Upcoming,
 };
 use atrapos_runtime::rng::Seed;
 
@@ -199,6 +200,8 @@ pub struct YcsbState<R: Record> {
     operations: usize,
     order: Order,
     parameters: Parameters,
+    /// The operations that were drawn ahead, the next one last.
+    drawn: ArrayVec<Op, UPCOMING_MAX>,
 }
 
 /// Keeps the seeds of clients apart from those of other workloads.
@@ -296,7 +299,17 @@ impl<R: Record> Workload for Ycsb<R> {
                 .ok_or(SetupError::NothingOwned { worker })?,
         };
         let parameters = self.parameters(own, stream);
-        Ok(YcsbState { table, keys, operations, order, parameters })
+        Ok(YcsbState { table, keys, operations, order, parameters, drawn: ArrayVec::new() })
+    }
+
+    #[inline]
+    fn draw_ahead(state: &mut YcsbState<R>, count: usize, upcoming: &mut Upcoming) {
+        if state.operations > 1 {
+            return;
+        }
+        state.drawn.extend((0..count).map(|_| state.parameters.op()));
+        state.drawn.iter().for_each(|op| upcoming.push(state.table.at(&op.key)));
+        state.drawn.reverse();
     }
 
     // One function for all classes, as in TATP: a future inside another costs a copy of it.
@@ -306,33 +319,33 @@ impl<R: Record> Workload for Ycsb<R> {
             return several(client, state).await;
         }
         let (table, keys, shape) = (state.table, state.keys, PhantomData);
-        let Op { kind, key, detail } = state.parameters.op();
-        let route = table.at(&key);
+        let drawn = state.drawn.pop();
+        let Op { kind, key, detail } = drawn.unwrap_or_else(|| state.parameters.op());
         let missing = || Abort::user(procedures::NO_RECORD);
         let outcome = match kind {
             Kind::Read => {
-                let found = client.run(&route, &table, &Read::<R> { key, shape }).await;
+                let found = client.run(&table, &Read::<R> { key, shape }).await;
                 found.and_then(|record| black_box(record).map(|_| Outcome::Succeeded).ok_or_else(missing))
             }
             Kind::Update => {
-                let written = client.run(&route, &table, &Update::<R> { key, column: detail, shape }).await;
+                let written = client.run(&table, &Update::<R> { key, column: detail, shape }).await;
                 written.and_then(|written| written.map(|()| Outcome::Moved(1)).ok_or_else(missing))
             }
             Kind::Insert => {
-                let inserted = client.run(&route, &table, &Insert::<R> { key, shape }).await;
+                let inserted = client.run(&table, &Insert::<R> { key, shape }).await;
                 state.parameters.committed(u64::from(inserted.is_ok()));
                 inserted.map(|_| Outcome::Moved(1))
             }
             Kind::Scan => {
                 let scan = Scan::<R> { key, keys, count: detail, shape };
-                client.run(&route, &table, &scan).await.map(|found| {
+                client.run(&table, &scan).await.map(|found| {
                     black_box((found.keys(), found.bytes()));
                     Outcome::Succeeded
                 })
             }
             Kind::ReadModifyWrite => {
                 let modify = ReadModifyWrite::<R> { key, column: detail, shape };
-                let found = client.run(&route, &table, &modify).await;
+                let found = client.run(&table, &modify).await;
                 found.and_then(|before| black_box(before).map(|_| Outcome::Moved(1)).ok_or_else(missing))
             }
         };
@@ -354,7 +367,7 @@ async fn several<R: Record>(
     let writes = ops.iter().filter(|op| op.kind.writes()).count();
     let insertions = ops.iter().filter(|op| op.kind == Kind::Insert).count() as u64;
     let run = Operations::<R> { key: ops[0].key, keys, ops, order, shape: PhantomData };
-    let outcome = client.run_apart(&run.home(&table), &table, &run).await;
+    let outcome = client.run_apart(&table, &run).await;
     if outcome.is_ok() {
         state.parameters.committed(insertions);
     }

@@ -5,8 +5,8 @@
 use std::ops::ControlFlow;
 
 use atrapos::{
-    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, Procedures, RegisterError, Schema,
-    StoredProcedure as _, Table, TableRef, Tx, row,
+    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, Procedures, RegisterError, Schema, Table,
+    TableRef, Tx, row,
 };
 use atrapos_workloads::room::{self, NotEnoughMemory};
 use atrapos_workloads::{
@@ -144,7 +144,7 @@ impl Workload for Integers {
     async fn transaction(client: Client<'_>, state: &mut IntegersState) -> (ClassId, Result<Outcome, Abort>) {
         let (table, key) = (state.table, state.keys.nth(state.random.below(state.keys.len())));
         let add = AddOne { key };
-        let outcome = match client.run(&add.home(&table), &table, &add).await {
+        let outcome = match client.run(&table, &add).await {
             Ok(Some(())) => Ok(Outcome::Succeeded),
             Ok(None) => Err(Abort::user(NO_ROW)),
             Err(abort) => Err(abort),

@@ -230,8 +230,11 @@ fn a_durable_database_comes_back_as_it_was() {
         assert!(workload.audit_uncounted(&db).is_ok());
         run_and_audit(&db, &workload, SESSIONS, Routing::Any, &mut ledger);
         // Everything that a pipeline has committed is acknowledged, and counted, before its session ends.
-        let pipelined =
-            Clients::Sessions { per_worker: four, pipeline: NonZeroUsize::new(8).expect("eight") };
+        let pipelined = Clients::Sessions {
+            per_worker: four,
+            pipeline: NonZeroUsize::new(8).expect("eight"),
+            burst: NonZeroUsize::MIN,
+        };
         run_and_audit(&db, &workload, pipelined, Routing::Any, &mut ledger);
         run_and_audit(&db, &workload, pipelined, Routing::Owner, &mut ledger);
         assert_eq!(db.close(Duration::from_secs(30)).failure, None);
