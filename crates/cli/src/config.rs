@@ -318,9 +318,11 @@ pub(crate) fn sessions_per_worker(
     Ok(Clients::Sessions { per_worker, pipeline, burst })
 }
 
-/// Returns the transactions that a session draws together; `waits` is true if it waits for each to be durable.
+/// Returns the transactions that a session draws together; `waits` is true if it waits for each to be durable. One that waits for
+/// replies of other workers between them gains nothing.
 fn burst(args: &RunArgs, waits: bool) -> Result<NonZeroUsize, CliError> {
-    let wanted = args.burst.unwrap_or(if waits { 1 } else { UPCOMING_MAX });
+    let stays = args.routing == RoutingArg::Owner && !waits;
+    let wanted = args.burst.unwrap_or(if stays { UPCOMING_MAX } else { 1 });
     if wanted > UPCOMING_MAX {
         return Err(CliError::bad_input(format!(
             "a burst of {wanted} transactions is more than a session looks up together; use at most {UPCOMING_MAX}"

@@ -25,6 +25,7 @@ pub mod monitor;
 pub mod procedure;
 pub mod recording;
 pub mod run;
+pub mod sent;
 pub mod session;
 pub mod shard;
 pub mod snapshot;

@@ -190,10 +190,9 @@ const UNTIMED: u32 = 4;
 /// Number of deferred look-ups, and of steps with procedures that were sent, between two looks at the size of the data.
 const BETWEEN_LOOKS: u32 = 4096;
 /// Bytes of the lines that the rows of a worker take, beyond which the look-ups of sessions are made together: a part of the cache
-/// of a core. Beyond it a look-up that misses costs about what deferring it does (decision 79 has the measurements).
+/// of a core. Beyond it a look-up that misses costs about what deferring it does (decision 79 has the measurements). Procedures that are
+/// sent are held beyond it.
 const SESSIONS_NEAR_BYTES: u64 = 2 << 20;
-/// The same for procedures that are sent, which have to become tasks for it.
-const SENT_NEAR_BYTES: u64 = 128 << 20;
 
 impl Turns {
     /// Returns true if a transaction of a session runs at once although others are ready.
@@ -223,7 +222,7 @@ impl Turns {
                 self.is_over.set(worker.is_step_long());
             }
         }
-        self.line_bytes.get() <= SENT_NEAR_BYTES && !self.is_over.get()
+        !self.is_over.get()
     }
 
     #[inline(never)]
@@ -272,6 +271,12 @@ impl Lookups {
     #[inline(always)]
     pub(crate) fn admits_sent(&self, worker: &EngineWorker) -> bool {
         self.turns.admits_sent(worker)
+    }
+
+    /// Returns true if the worker's data is so large that look-ups should be made together.
+    #[inline(always)]
+    pub(crate) fn is_far(&self) -> bool {
+        !self.turns.is_near()
     }
 
     /// Defers the look-up of `key` for the current task, which goes to the end of the queue.

@@ -597,8 +597,7 @@ impl Session {
     }
 }
 
-/// Runs a stored procedure here that another worker has sent: at once if it is a direct transaction and that pays, otherwise as a
-/// task, whose key is looked up together with those of others.
+/// Runs a stored procedure here that another worker has sent: at once, or with others that have come with it.
 pub(crate) fn on_stored<P: StoredProcedure>(
     worker: &Rc<EngineWorker>,
     procedure: P,
@@ -606,15 +605,45 @@ pub(crate) fn on_stored<P: StoredProcedure>(
     is_early: bool,
     reply: Reply<ProcedureReply<P::Result>>,
 ) {
-    let rest = if procedure.stays_home() && worker.shard().lookups.admits_sent(worker) {
-        let mut outcome = Err(Abort::UNFINISHED);
-        match attempt(worker, &procedure, &tables, None, &mut outcome) {
-            Some(Epoch(0)) if outcome.is_ok() => return reply.send(worker, (outcome, Epoch(0))),
-            Some(wait_epoch) => Some((Unfinished(Rest::Untold(wait_epoch)), outcome)),
-            None => Some((Unfinished(Rest::NotDirect(None)), outcome)),
-        }
+    let shard = worker.shard();
+    if !procedure.stays_home() {
+        return run_forwarded(worker, procedure, tables, is_early, None, reply);
+    }
+    if shard.lookups.is_far() {
+        let route = procedure.home(&tables);
+        shard.sent.hold(worker, route, move |worker| {
+            run_sent(worker, procedure, tables, is_early, reply);
+        });
     } else {
-        None
+        run_sent(worker, procedure, tables, is_early, reply);
+    }
+}
+
+/// Runs a stored procedure here that another worker has sent: at once if it is a direct transaction and that pays, otherwise as a
+/// task, whose key is looked up together with those of others.
+#[inline(never)]
+fn run_sent<P: StoredProcedure>(
+    worker: &Rc<EngineWorker>,
+    procedure: P,
+    tables: P::Tables,
+    is_early: bool,
+    reply: Reply<ProcedureReply<P::Result>>,
+) {
+    let shard = worker.shard();
+    let mut outcome = Err(Abort::UNFINISHED);
+    let ran = shard.sent.with_route(|known| {
+        let hint = known.and_then(|known| known.hint(shard));
+        if hint.is_some() {
+            shard.lookups.fetch_ahead();
+        }
+        let admitted = shard.lookups.admits_sent(worker);
+        admitted.then(|| attempt(worker, &procedure, &tables, hint.as_ref(), &mut outcome))
+    });
+    let rest = match ran {
+        Some(Some(Epoch(0))) if outcome.is_ok() => return reply.send(worker, (outcome, Epoch(0))),
+        Some(Some(wait_epoch)) => Some((Unfinished(Rest::Untold(wait_epoch)), outcome)),
+        Some(None) => Some((Unfinished(Rest::NotDirect(None)), outcome)),
+        None => None,
     };
     run_forwarded(worker, procedure, tables, is_early, rest, reply);
 }

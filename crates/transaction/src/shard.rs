@@ -31,6 +31,7 @@ use crate::lock_waits::{LockWaitState, LockWaits};
 use crate::lookups::Lookups;
 use crate::messages::send_end;
 use crate::monitor::Monitor;
+use crate::sent::Sent;
 use crate::snapshot::Snapshots;
 use crate::stats::EngineStats;
 use crate::tx::{BranchRef, DirectMemory, Ending, TxnState};
@@ -71,6 +72,8 @@ pub struct Shard {
     next_txn: Cell<u64>,
     /// First look-ups that wait to be made together.
     pub lookups: Lookups,
+    /// The stored procedures that others have sent, while they are held.
+    pub sent: Sent,
     /// The number of changes of the scheme that this worker has received: a location found at another count may be
     /// outdated.
     pub scheme_changes: Cell<u64>,
@@ -144,6 +147,7 @@ impl Shard {
             next_ticket: Cell::new(1),
             next_txn: Cell::new(1),
             lookups: Lookups::default(),
+            sent: Sent::new(),
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),
             lending: Lending::default(),
@@ -444,6 +448,11 @@ impl Shard {
 }
 
 impl RuntimeShard for Shard {
+    #[inline]
+    fn after_messages(worker: &Rc<EngineWorker>) {
+        worker.shard().sent.run(worker);
+    }
+
     fn background(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
         let hardened =
             worker.shard().commit_waiters.as_ref().is_some_and(|commit_waiters| commit_waiters.step(worker));

@@ -72,6 +72,18 @@ impl Upcoming {
         self.taken == self.routes.len()
     }
 
+    /// Returns the number of its routes, those that were taken included.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Returns one of its routes.
+    #[inline(always)]
+    pub(crate) fn get(&self, at: usize) -> Option<&KnownRoute> {
+        self.routes.get(at)
+    }
+
     /// Forgets all routes.
     #[inline]
     pub fn clear(&mut self) {

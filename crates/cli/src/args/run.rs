@@ -78,8 +78,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", help_heading = "Clients")]
     pub(crate) pipeline: Option<usize>,
     /// Transactions that a session draws together, at most 16, so that the worker looks their keys up together; it runs them one after
-    /// another, and their latencies begin with the first [default: 16; 1, so that each is drawn when its turn comes, where a session
-    /// waits for each to be durable].
+    /// another, and their latencies begin with the first [default: 16 with --routing owner; otherwise, and where a session waits for each to
+    /// be durable, 1, so that each is drawn when its turn comes].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
     pub(crate) burst: Option<usize>,
     /// Run from N client threads outside the engine instead of sessions on the workers.

@@ -7,6 +7,12 @@ use crate::clock::Ticks;
 
 /// The state of the layer above that one worker hosts, and what that layer does besides its tasks.
 pub trait Shard: Sized + 'static {
+    /// The rest of the work of the messages that a step has taken in, which may be put off until all of them have come; called before
+    /// the step does anything else.
+    fn after_messages(worker: &Rc<Worker<Self>>) {
+        let _ = worker;
+    }
+
     /// One bounded slice of the shard's own background work; called once per step. Returns whether it found work: a
     /// worker whose shard says no may go to sleep, and a shutdown waits until it says no.
     fn background(worker: &Rc<Worker<Self>>, now: Ticks) -> bool {

@@ -95,6 +95,9 @@ impl<S: Shard> Worker<S> {
         for ring in &self.incoming {
             ran += ring.drain(self, messages_per_ring);
         }
+        if ran > 0 {
+            S::after_messages(self);
+        }
         self.received.set(self.received.get() + ran as u64);
         ran
     }
