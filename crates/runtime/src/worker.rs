@@ -119,6 +119,8 @@ pub struct Worker<S: Shard> {
     lanes: Lanes<S>,
     stats: Arc<WorkerStats>,
     shared: Arc<Shared<S>>,
+    /// The number of workers that this one's thread pumps.
+    of_thread: Cell<usize>,
     seed: Seed,
     shard: S,
 }
@@ -170,6 +172,7 @@ impl<S: Shard> Worker<S> {
             lanes,
             stats: Arc::clone(&shared.port(id).stats),
             shared,
+            of_thread: Cell::new(1),
             seed: seed.derive(id.index() as u64),
             shard,
         })
@@ -368,6 +371,17 @@ impl<S: Shard> Worker<S> {
     #[must_use]
     pub fn step_time(&self) -> Ticks {
         self.core.step_time.get()
+    }
+
+    /// The number of workers that this one's thread pumps in turn, itself included: they share what is near to a core.
+    #[must_use]
+    pub fn workers_of_thread(&self) -> usize {
+        self.of_thread.get()
+    }
+
+    /// Notes the number of workers that this one's thread pumps.
+    pub(crate) fn share_thread(&self, workers: usize) {
+        self.of_thread.set(workers);
     }
 
     /// Returns true if the current step has taken as long as polls take in a step: what else a message could do at once should

@@ -177,7 +177,7 @@ struct Turns {
     sent: Cell<u32>,
     /// Set if that step has taken so long that tasks have to have their turn.
     is_over: Cell<bool>,
-    /// Bytes of the lines that the rows of the worker take.
+    /// Bytes of the lines that the rows of the worker take, and of the other workers of its thread.
     line_bytes: Cell<u64>,
     /// Number of calls until the size of the data is looked at again.
     until_look: Cell<u32>,
@@ -247,7 +247,9 @@ impl Turns {
     #[inline(never)]
     fn look_now(&self, worker: &EngineWorker) {
         self.until_look.set(BETWEEN_LOOKS);
-        self.line_bytes.set(worker.shard().tables.borrow().line_bytes());
+        // Workers of one thread share the caches of a core, and have about as much data each.
+        let own = worker.shard().tables.borrow().line_bytes();
+        self.line_bytes.set(own * worker.workers_of_thread() as u64);
     }
 }
 

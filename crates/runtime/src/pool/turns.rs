@@ -71,6 +71,7 @@ impl<S: Shard> Turns<S> {
     pub(super) fn new(workers: &[Rc<Worker<S>>], current: &Rc<Cell<WorkerId>>) -> Self {
         let clock = workers[0].shared().clock.clone();
         let now = clock.now();
+        workers.iter().for_each(|worker| worker.share_thread(workers.len()));
         let workers = workers.iter().map(|worker| (Rc::clone(worker), now)).collect();
         Turns { workers, clock, now, current: Rc::clone(current) }
     }
