@@ -16,6 +16,7 @@ use atrapos_runtime::{Clock, Pump, Runtime, RuntimeBuilder, Ticks, WorkerId};
 use atrapos_storage::{Memory, Tree, TreeConfig};
 use atrapos_transaction::central::SystemState;
 use atrapos_transaction::distributed::Peers;
+use atrapos_transaction::lookups::NEAR_BYTES;
 use atrapos_transaction::monitor::Monitor;
 use atrapos_transaction::shard::{Shard, ShardOptions};
 use atrapos_transaction::stats::EngineStats;
@@ -42,6 +43,8 @@ pub(crate) struct Parts {
     pub(crate) incarnation: u32,
     /// The sampling period in events and the number of sub-partitions of a partition; `None` if statistics are not collected.
     pub(crate) observing: Option<(u32, usize)>,
+    /// Bytes of the lines that the rows of a worker take, beyond which look-ups are made together.
+    pub(crate) near_bytes: u64,
 }
 
 impl Parts {
@@ -61,7 +64,17 @@ impl Parts {
         let catalogs = Arc::new(PublishedCatalog::new(catalog));
         let stats = (0..workers).map(|_| Arc::default()).collect();
         let (wal, system_state, observing) = (None, None, None);
-        Ok(Parts { catalogs, scheme, stats, wal, system_state, division, incarnation: 0, observing })
+        Ok(Parts {
+            catalogs,
+            scheme,
+            stats,
+            wal,
+            system_state,
+            division,
+            incarnation: 0,
+            observing,
+            near_bytes: NEAR_BYTES,
+        })
     }
 
     /// Returns the place of an instance in a deployment, as its directory keeps it.
@@ -113,6 +126,7 @@ impl Parts {
         let options = ShardOptions {
             deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER),
             transaction_redo_bytes: limits.transaction_redo_bytes,
+            near_bytes: self.near_bytes,
         };
         let commit_waiters = self.wal.as_ref().filter(|wal| wal.logs()).map(|wal| {
             let max_loss = match wal.durability {

@@ -179,6 +179,8 @@ struct Turns {
     is_over: Cell<bool>,
     /// Bytes of the lines that the rows of the worker take, and of the other workers of its thread.
     line_bytes: Cell<u64>,
+    /// The bytes of lines up to which a worker's data is near, [`NEAR_BYTES`] but in tests.
+    near_bytes: u64,
     /// Number of calls until the size of the data is looked at again.
     until_look: Cell<u32>,
 }
@@ -192,7 +194,7 @@ const BETWEEN_LOOKS: u32 = 4096;
 /// Bytes of the lines that the rows of a worker take, beyond which the look-ups of sessions are made together: a part of the cache
 /// of a core. Beyond it a look-up that misses costs about what deferring it does (decision 79 has the measurements). Procedures that are
 /// sent are held beyond it.
-const SESSIONS_NEAR_BYTES: u64 = 2 << 20;
+pub const NEAR_BYTES: u64 = 2 << 20;
 
 impl Turns {
     /// Returns true if a transaction of a session runs at once although others are ready.
@@ -206,7 +208,7 @@ impl Turns {
 
     /// Returns true if the worker's data is so small that the misses of look-ups cost less than what overlaps them.
     fn is_near(&self) -> bool {
-        self.line_bytes.get() <= SESSIONS_NEAR_BYTES
+        self.line_bytes.get() <= self.near_bytes
     }
 
     /// Returns true if a procedure that another worker has sent runs at once.
@@ -261,6 +263,11 @@ pub(crate) fn turn() -> impl Future<Output = ()> {
 }
 
 impl Lookups {
+    /// Creates the look-ups of a worker, none of which wait. Data of up to `near_bytes` is near.
+    pub(crate) fn new(near_bytes: u64) -> Lookups {
+        Lookups { turns: Turns { near_bytes, ..Turns::default() }, ..Lookups::default() }
+    }
+
     /// Returns true if deferring a look-up can pay: another task can run meanwhile, or another look-up waits with it, and the data
     /// is large. Now and then it is true without that, so that others have their turn.
     #[inline]

@@ -263,6 +263,27 @@ impl Session {
         self.worker.shard().lookups.look_up(&self.worker, upcoming);
     }
 
+    /// Runs a stored procedure like [`run_stored`](Session::run_stored), whose route was [looked up](Session::look_up).
+    ///
+    /// # Errors
+    /// As [`run`](Session::run).
+    #[inline]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    pub fn run_known<'a, P: StoredProcedure>(
+        &'a self,
+        known: &'a KnownRoute,
+        tables: &'a P::Tables,
+        procedure: &'a P,
+    ) -> impl Future<Output = Result<P::Result, Abort>> {
+        async move {
+            let mut outcome = Err(Abort::UNFINISHED);
+            if let Some(rest) = self.begin_known(known, tables, procedure, &mut outcome) {
+                self.finish_stored(rest, tables, procedure, &mut outcome).await;
+            }
+            outcome
+        }
+    }
+
     /// Begins to run a stored procedure like [`begin_stored`](Session::begin_stored), whose route was [looked up](Session::look_up).
     #[inline(always)]
     pub fn begin_known<'a, P: StoredProcedure>(

@@ -115,6 +115,8 @@ pub struct ShardOptions {
     pub deadlock_check_after: Ticks,
     /// The bound on the redo of one transaction, in bytes.
     pub transaction_redo_bytes: usize,
+    /// Bytes of the lines that rows take, beyond which look-ups are made together.
+    pub near_bytes: u64,
 }
 
 /// The number of recycled states kept per worker; further transactions in flight cost allocations.
@@ -146,7 +148,7 @@ impl Shard {
             ages: AgeClock::default(),
             next_ticket: Cell::new(1),
             next_txn: Cell::new(1),
-            lookups: Lookups::default(),
+            lookups: Lookups::new(options.near_bytes),
             sent: Sent::new(),
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),

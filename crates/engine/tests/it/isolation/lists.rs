@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atrapos::{Abort, AbortReason, Advice, KeyRange, Route, Schema, Table, TableRef, Transaction, row};
+use atrapos::{
+    Abort, AbortReason, Advice, KeyRange, Route, Schema, Table, TableRef, Transaction, Upcoming, row,
+};
 use serde::{Deserialize, Serialize};
 
 use super::history::{Committed, Event, History, List};
@@ -257,8 +259,16 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
             };
             let ran = if random.chance(50) {
                 let procedure = MakeAll { steps, aborts };
+                let mut upcoming = Upcoming::new();
+                upcoming.push(route);
+                if random.chance(50) {
+                    // What it finds may have changed or moved when the procedure begins.
+                    session.look_up(&upcoming);
+                    session.yield_now().await;
+                }
+                let known = upcoming.take().expect("one was added");
                 loop {
-                    match session.run_stored(&route, &lists, &procedure).await {
+                    match session.run_known(known, &lists, &procedure).await {
                         Err(abort) if abort.reason().advice() == Advice::Retry => session.yield_now().await,
                         outcome => break outcome,
                     }
