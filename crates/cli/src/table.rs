@@ -118,12 +118,18 @@ pub(crate) fn origin(machine: &Value) -> String {
 fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let config = |key: &str| setting(report, key);
     writeln!(out, "{}: {}", report.benchmark, report.title)?;
+    let at_once = match report.config["burst"].as_u64() {
+        Some(burst) if burst > 1 => format!(", {burst} transactions at a time"),
+        _ => String::new(),
+    };
     let clients = match &report.config["clients"] {
         Value::Null if report.config["pipeline"].as_u64().unwrap_or(1) > 1 => {
             let (sessions, pipeline) = (config("sessions"), config("pipeline"));
-            format!("{sessions} sessions on each with up to {pipeline} transactions to be acknowledged")
+            format!(
+                "{sessions} sessions on each with up to {pipeline} transactions to be acknowledged{at_once}"
+            )
         }
-        Value::Null => format!("{} sessions on each", config("sessions")),
+        Value::Null => format!("{} sessions on each{at_once}", config("sessions")),
         clients => format!("{clients} client threads outside"),
     };
     engine(out, report, &clients)?;

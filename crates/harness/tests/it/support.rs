@@ -18,15 +18,17 @@ pub(crate) fn loaded<W: Workload>(workload: &W, workers: usize) -> Database {
 }
 
 pub(crate) const SESSIONS: Clients = Clients::sessions(NonZeroUsize::new(4).expect("four"));
+/// Sessions that draw several transactions at a time, and look their keys up together.
+pub(crate) const BURSTS: Clients = Clients::Sessions {
+    per_worker: NonZeroUsize::new(4).expect("four"),
+    pipeline: NonZeroUsize::MIN,
+    burst: NonZeroUsize::new(7).expect("seven"),
+};
 pub(crate) const THREADS: Clients = Clients::Threads { threads: NonZeroUsize::new(3).expect("three") };
 
 /// Every driver.
-pub(crate) const DRIVERS: [(Clients, Routing); 4] = [
-    (SESSIONS, Routing::Any),
-    (SESSIONS, Routing::Owner),
-    (THREADS, Routing::Any),
-    (THREADS, Routing::Owner),
-];
+pub(crate) const DRIVERS: [(Clients, Routing); 4] =
+    [(SESSIONS, Routing::Any), (BURSTS, Routing::Owner), (THREADS, Routing::Any), (THREADS, Routing::Owner)];
 
 /// Options of a short run. Its length decides how many transactions run, not whether a test passes.
 pub(crate) fn short(clients: Clients, routing: Routing, run: u64) -> RunOptions {

@@ -13,7 +13,7 @@ use atrapos_workloads::tatp::schema::{
 };
 use atrapos_workloads::{AuditError, KeyChoice, Ledger, Workload};
 
-use crate::support::{DRIVERS, SESSIONS, loaded, run_and_audit, run_once};
+use crate::support::{BURSTS, DRIVERS, SESSIONS, loaded, run_and_audit, run_once};
 
 const SUBSCRIBERS: u64 = 500;
 const SEED: u64 = 3;
@@ -82,6 +82,19 @@ fn transactions_on_their_own_worker_lock_nothing_and_send_nothing() {
     assert_eq!((result.statistics.remote_actions, result.statistics.locks_entered), (0, 0));
     for (before, after) in before.1.iter().zip(db.worker_reports()) {
         assert_eq!(after.runtime.messages_sent, before.runtime.messages_sent, "{}", after.runtime.worker);
+    }
+}
+
+#[test]
+fn keys_of_large_data_are_looked_up_together() {
+    let workload = Tatp::new(20_000, Mix::Standard, KeyChoice::Uniform, 1).expect("subscribers");
+    let db = loaded(&workload, 2);
+    let mut ledger = Ledger::new();
+    // Bursts of a session, and then procedures that the other worker has sent.
+    for (clients, routing) in [(BURSTS, Routing::Owner), (SESSIONS, Routing::Any), (BURSTS, Routing::Any)] {
+        let before = db.statistics().interleaved;
+        run_and_audit(&db, &workload, clients, routing, &mut ledger);
+        assert!(db.statistics().interleaved > before, "{clients:?}, {routing:?}");
     }
 }
 

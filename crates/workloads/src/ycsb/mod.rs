@@ -307,7 +307,14 @@ impl<R: Record> Workload for Ycsb<R> {
         if state.operations > 1 {
             return;
         }
-        state.drawn.extend((0..count).map(|_| state.parameters.op()));
+        while state.drawn.len() < count {
+            let op = state.parameters.op();
+            state.drawn.push(op);
+            if op.kind == Kind::Insert {
+                // The key of the next insertion, and the latest records, depend on whether this one commits.
+                break;
+            }
+        }
         state.drawn.iter().for_each(|op| upcoming.push(state.table.at(&op.key)));
         state.drawn.reverse();
     }
