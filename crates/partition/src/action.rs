@@ -30,7 +30,7 @@ use atrapos_storage::lock::{LockMode, LockTarget};
 use atrapos_storage::{KeyBuf, RowError};
 
 use crate::abort::{Abort, AbortReason};
-use crate::partition::{Closing, PartitionId, Tables};
+use crate::partition::{PartitionId, Tables};
 use crate::range::KeyRange;
 use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 
@@ -112,7 +112,7 @@ pub trait RowOperation: Operation {
 #[derive(Debug)]
 pub struct MissingTable {
     why: Abort,
-    /// True if it was dropped for good; otherwise it is closed.
+    /// True if it was dropped; otherwise it is closed, or another table has its rows.
     is_dropped: bool,
 }
 
@@ -135,7 +135,7 @@ impl MissingTable {
         } else {
             format!("'{}' is being dropped or changed; get its handle again in a moment", meta.name)
         };
-        let is_dropped = is_gone || tables.shards[table.at()].is_closed_to(Closing::Dropped);
+        let is_dropped = tables.shards[table.at()].is_dropped_for_good(is_gone);
         MissingTable { why: Abort::explained(AbortReason::TableChanged, why), is_dropped }
     }
 }

@@ -121,6 +121,8 @@ pub struct TableShard {
     pub(crate) partitions: Vec<Option<Box<Partition>>>,
     /// The partitions while the table is closed.
     closed: Option<Box<Closed>>,
+    /// True if another table has its rows now.
+    is_replaced: bool,
 }
 
 /// The partitions of a table that is closed.
@@ -139,16 +141,19 @@ pub enum Closing {
     Refused,
     /// They find the table empty: it will not open again.
     Dropped,
+    /// They are refused, and it will not open again: its rows are those of another table.
+    Replaced,
 }
 
 impl TableShard {
     /// Creates a table with the partitions that this worker owns.
     pub fn new(scheme: Arc<FamilyScheme>, partitions: Vec<Option<Box<Partition>>>) -> TableShard {
-        TableShard { scheme, partitions, closed: None }
+        TableShard { scheme, partitions, closed: None, is_replaced: false }
     }
 
     /// Closes the table: sets its partitions apart.
     pub fn close(&mut self, closing: Closing) {
+        self.is_replaced |= closing == Closing::Replaced;
         match &mut self.closed {
             Some(closed) => closed.closing = closing,
             None => {
@@ -168,8 +173,14 @@ impl TableShard {
         self.closed.as_ref().is_some_and(|closed| closed.closing == closing)
     }
 
+    /// Returns true if it was dropped, or is about to be, and no other table has its rows.
+    pub(crate) fn is_dropped_for_good(&self, is_gone: bool) -> bool {
+        !self.is_replaced && (is_gone || self.is_closed_to(Closing::Dropped))
+    }
+
     /// Opens the table again.
     pub fn reopen(&mut self) {
+        self.is_replaced = false;
         if let Some(closed) = self.closed.take() {
             self.partitions = closed.partitions;
         }

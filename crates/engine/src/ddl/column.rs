@@ -139,7 +139,8 @@ impl Statements<'_> {
                 failure => DefineError::NotSaved(failure.to_string()),
             })?;
         }
-        self.close_trees(&[old], Closing::Dropped)?;
+        // Not as a dropped one: who deletes a parent would find that it has no children, although they are in the new table.
+        self.close_trees(&[old], Closing::Replaced)?;
         self.adopt(after, &scheme)?;
         self.catalogs.show(Arc::clone(after));
         Ok(())

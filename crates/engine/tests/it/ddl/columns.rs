@@ -1,5 +1,7 @@
 //! Columns that are added to tables.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use atrapos::catalog::{ColumnDef, OnDelete, Value};
 use atrapos::{
     AbortReason, ColumnType, Database, DefineError, KeyRange, NewForeignKey, NewTable, Table, WorkerId, row,
@@ -8,6 +10,7 @@ use atrapos::{
 use super::fixture::{
     Animals, Held, People, ages, create, empty, files, impatient, index, insert, people, person, reopen,
 };
+use crate::support::Random;
 
 row! {
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,4 +239,42 @@ fn a_dropped_column_is_gone_and_keys_behind_it_are_kept() {
         let verified = db.verify().unwrap();
         assert_eq!((verified.rows, verified.entries, verified.references), (ROWS, ROWS, ROWS));
     }
+}
+
+#[test]
+fn no_child_is_overlooked_while_its_table_gets_columns() {
+    const PARENTS: u64 = 200;
+    let db = empty();
+    for name in ["people", "animals"] {
+        db.create_table(people(name, &[PARENTS / 2])).unwrap();
+    }
+    let (people, animals) = (db.table::<People>().unwrap(), db.table::<Animals>().unwrap());
+    (0..PARENTS).for_each(|id| insert(&db, people, id, 1).unwrap());
+    for id in 0..PARENTS {
+        db.run(animals.at(&id), async move |tx| tx.insert(animals, id, person(1, "")).await).unwrap();
+    }
+    let reference =
+        NewForeignKey { parent: "people".to_owned(), through: None, on_delete: OnDelete::Restrict };
+    db.add_foreign_key("animals", &reference).unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for client in 0..2 {
+            let (db, ended) = (&db, &ended);
+            scope.spawn(move || {
+                let mut random = Random::new(5).part(client);
+                while !ended.load(Ordering::Relaxed) {
+                    let id = random.below(PARENTS);
+                    let deleted =
+                        db.run(people.at(&id), async move |tx| tx.delete(people, id).await.map(drop));
+                    assert!(deleted.is_err(), "person {id} has an animal");
+                }
+            });
+        }
+        for _ in 0..100 {
+            db.add_column("animals", height()).unwrap();
+            db.drop_column("animals", "height").unwrap();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    db.verify().unwrap();
 }
