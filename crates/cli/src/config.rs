@@ -25,6 +25,9 @@ use crate::output::JsonFile;
 /// batches of sixteen while as many wait for other workers; more only make each wait longer.
 const SESSIONS_IN_MEMORY: usize = 64;
 
+/// The same of sessions that draw several transactions at a time.
+const SESSIONS_WITH_BURSTS: usize = 8;
+
 /// Default sessions per worker if transactions become durable, given the median time of a sync of the device in
 /// microseconds: enough that a worker has work while the transactions of the others wait, which is the more the longer
 /// a sync takes (a worker runs about one transaction in a microsecond, and one in three waits for a sync or two). More
@@ -368,8 +371,14 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
     let pipeline = pipeline(args, durability)?;
     // Sessions that wait for each transaction leave the worker to others meanwhile; with a pipeline they need not be many.
     let waits = durability == Durability::Synchronous && pipeline == NonZeroUsize::MIN;
-    let default = if waits { SESSIONS_DURABLE_MIN } else { SESSIONS_IN_MEMORY };
-    sessions_per_worker(args.sessions.unwrap_or(default), pipeline, burst(args, waits)?)
+    let burst = burst(args, waits)?;
+    let default = match burst.get() {
+        _ if waits => SESSIONS_DURABLE_MIN,
+        1 => SESSIONS_IN_MEMORY,
+        // Few sessions have many transactions at hand, and their states stay in the cache.
+        _ => SESSIONS_WITH_BURSTS,
+    };
+    sessions_per_worker(args.sessions.unwrap_or(default), pipeline, burst)
 }
 
 /// Returns the durability that two options name together.

@@ -68,7 +68,7 @@ pub(crate) struct RunArgs {
     pub(crate) locks: LocksArg,
     #[command(flatten)]
     pub(crate) instances: InstanceArgs,
-    /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
+    /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; 8 with bursts; with
     /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
     pub(crate) sessions: Option<usize>,
