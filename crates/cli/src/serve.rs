@@ -198,6 +198,10 @@ fn greeting(args: &ServeArgs, server: &Server, password: Option<&str>) -> String
         );
     }
     if let Some(address) = server.http_address() {
+        let _ = writeln!(text, "dashboard: http://{address}/");
+        if let Some(token) = server.generated_token() {
+            let _ = writeln!(text, "token of the dashboard, for this start: {token}");
+        }
         let _ = writeln!(text, "for monitoring: http://{address}/metrics and http://{address}/health");
     }
     let _ = writeln!(text, "a shell without a password: atrapos sql {directory}");
