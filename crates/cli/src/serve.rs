@@ -93,6 +93,11 @@ fn server_options(
     if http_token.as_deref() == Some("") {
         return Err(CliError::bad_input("the token file is empty; its first line is the token"));
     }
+    if http_token.as_deref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return Err(CliError::bad_input(
+            "the token in the token file has spaces or letters that a request cannot carry; use letters of ASCII and digits",
+        ));
+    }
     let slow_log = args.slow_ms.map(|limit| SlowLog {
         limit: Duration::from_millis(limit),
         sink: Arc::new(|line: &str| output::complain(line)),

@@ -120,7 +120,9 @@ async fn page(shared: &Arc<Shared>, request: &[u8]) -> Answer {
     }
     if path == "/metrics" {
         return match shared.tokens.may_read_metrics(request) {
-            true => Answer::ok("text/plain; version=0.0.4; charset=utf-8", metrics::text(&metrics::read(shared))),
+            true => {
+                Answer::ok("text/plain; version=0.0.4; charset=utf-8", metrics::text(&metrics::read(shared)))
+            }
             false => unauthorized(),
         };
     }

@@ -66,7 +66,8 @@ impl Latencies {
 
     /// Returns the counts of all threads.
     pub(crate) fn read(&self) -> Counted {
-        let sum = |bucket: usize| self.0.iter().map(|stripe| stripe.buckets[bucket].load(Ordering::Relaxed)).sum();
+        let sum =
+            |bucket: usize| self.0.iter().map(|stripe| stripe.buckets[bucket].load(Ordering::Relaxed)).sum();
         Counted {
             buckets: (0..BUCKETS).map(sum).collect(),
             nanoseconds: self.0.iter().map(|stripe| stripe.nanoseconds.load(Ordering::Relaxed)).sum(),

@@ -79,8 +79,7 @@ fn of_connections(shared: &Shared) -> Vec<Metric> {
         ("atrapos_too_many_clients_total", "Clients refused for want of a place.", &counters.too_many),
         ("atrapos_cancel_requests_total", "Cancel requests.", &counters.cancel_requests),
     ];
-    let counted =
-        counted.map(|(name, help, count)| one(name, Kind::Counter, help, count.get() as f64));
+    let counted = counted.map(|(name, help, count)| one(name, Kind::Counter, help, count.get() as f64));
     let mut all = vec![one("atrapos_sessions", Kind::Gauge, "Clients that are logged in.", sessions)];
     all.extend(counted);
     all
@@ -98,9 +97,9 @@ fn of_transactions(shared: &Shared) -> Vec<Metric> {
     ];
     let mut all: Vec<Metric> =
         counted.into_iter().map(|(name, help, value)| one(name, Kind::Counter, help, value as f64)).collect();
-    let aborted = AbortReason::ALL.iter().map(|reason| {
-        Labelled::new("reason", format!("{reason:?}"), engine.aborted_for(*reason) as f64)
-    });
+    let aborted = AbortReason::ALL
+        .iter()
+        .map(|reason| Labelled::new("reason", format!("{reason:?}"), engine.aborted_for(*reason) as f64));
     all.push(several(
         "atrapos_transactions_aborted_total",
         Kind::Counter,
@@ -156,11 +155,8 @@ fn of_durability(shared: &Shared) -> Vec<Metric> {
 
 fn of_requests(shared: &Shared) -> Metric {
     let counted = shared.latencies.read();
-    let bucket = |le: String, count: u64| Labelled {
-        suffix: "_bucket",
-        label: Some(("le", le)),
-        value: count as f64,
-    };
+    let bucket =
+        |le: String, count: u64| Labelled { suffix: "_bucket", label: Some(("le", le)), value: count as f64 };
     let mut values: Vec<Labelled> =
         counted.cumulative().into_iter().map(|(seconds, count)| bucket(seconds.to_string(), count)).collect();
     values.push(bucket("+Inf".to_owned(), counted.count()));

@@ -4,7 +4,7 @@
 
 use atrapos_catalog::{Definitions, Value};
 use atrapos_partition::schema::TableId;
-use atrapos_storage::DisplayKey;
+use atrapos_storage::{Date, DisplayKey, Timestamp, Uuid};
 
 /// The most characters of one text.
 const MOST: usize = 40;
@@ -40,9 +40,18 @@ fn value_text(value: &Value) -> String {
         }
         Value::Text(value) => format!("'{value}'"),
         Value::Bytes(bytes) => DisplayKey(bytes).to_string(),
-        Value::Uuid(bytes) => DisplayKey(bytes).to_string(),
-        Value::Decimal { .. } | Value::Date(_) | Value::Timestamp(_) => format!("{value:?}"),
+        Value::Uuid(bytes) => Uuid(*bytes).to_string(),
+        Value::Date(days) => Date(*days).to_string(),
+        Value::Timestamp(microseconds) => Timestamp(*microseconds).to_string(),
+        Value::Decimal { unscaled, scale } => decimal_text(*unscaled, usize::from(*scale)),
     }
+}
+
+fn decimal_text(unscaled: i128, scale: usize) -> String {
+    let digits = format!("{:0>width$}", unscaled.unsigned_abs(), width = scale + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - scale);
+    let sign = if unscaled < 0 { "-" } else { "" };
+    if fraction.is_empty() { format!("{sign}{whole}") } else { format!("{sign}{whole}.{fraction}") }
 }
 
 #[cfg(test)]
@@ -57,7 +66,7 @@ mod tests {
         let column = |name: &str, ty| ColumnDef { name: name.to_owned(), ty, nullable: false, default: None };
         let table = TableDef {
             name: "t".to_owned(),
-            columns: vec![column("a", ColumnType::U64), column("b", ColumnType::Text)],
+            columns: vec![column("a", ColumnType::Unsigned(8)), column("b", ColumnType::String)],
             key: PrimaryKey::Columns([0, 1].map(KeyColumn::ascending).to_vec()),
             family: "t".to_owned(),
             read_only: false,
@@ -71,6 +80,8 @@ mod tests {
         assert_eq!(text(&number[..3]), "0x000000");
         assert_eq!(text(&[&number[..], b"ad"].concat()), "17, 0x6164");
         assert_eq!(text(b""), "");
+        let decimals = [(-5, 2), (12_345, 2), (7, 0), (0, 1)].map(|(unscaled, scale)| decimal_text(unscaled, scale));
+        assert_eq!(decimals, ["-0.05", "123.45", "7", "0.0"]);
         assert_eq!(key_text(&definitions, Some(TableId(9)), b"\x01"), "0x01");
     }
 }

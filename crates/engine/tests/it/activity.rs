@@ -38,7 +38,8 @@ fn partitions_are_shown_with_owners_keys_and_rows() {
     let db = open(two_tables(), 2);
     load_items(&db, 100, 1);
     let items = db.table::<Items>().unwrap();
-    db.repartition([SchemeChange::split(items, &10), SchemeChange::move_to(items, &10, WorkerId(1))]).unwrap();
+    db.repartition([SchemeChange::split(items, &10), SchemeChange::move_to(items, &10, WorkerId(1))])
+        .unwrap();
     let activity = db.activity().unwrap();
     assert_eq!(activity.workers.len(), 2);
     let family = activity.families.iter().find(|family| family.name == "items").expect("the family");
@@ -50,7 +51,11 @@ fn partitions_are_shown_with_owners_keys_and_rows() {
         .collect();
     assert_eq!(
         shown,
-        [(Some(0), None, Some("10"), 10), (Some(1), Some("10"), Some("50"), 40), (Some(1), Some("50"), None, 50)]
+        [
+            (Some(0), None, Some("10"), 10),
+            (Some(1), Some("10"), Some("50"), 40),
+            (Some(1), Some("50"), None, 50)
+        ]
     );
     let before = family.version;
     db.repartition([SchemeChange::move_to(items, &10, WorkerId(0))]).unwrap();
@@ -76,7 +81,8 @@ fn loads_are_those_of_the_keys_that_are_used() {
     let after = db.activity().unwrap();
     let at = after.families.iter().position(|family| family.name == "items").expect("the family");
     let heat = &after.heat_since(&before)[at];
-    let warm: Vec<_> = heat.iter().map(|parts| parts.iter().map(|heat| *heat > 0.0).collect::<Vec<_>>()).collect();
+    let warm: Vec<_> =
+        heat.iter().map(|parts| parts.iter().map(|heat| *heat > 0.0).collect::<Vec<_>>()).collect();
     assert_eq!(warm, [vec![false; 5], vec![false, false, true, false, false]]);
     assert_eq!(after.families[at].partitions[1].bounds[1..3], ["70", "80"]);
     let shares: f64 = heat.iter().flatten().sum();

@@ -1,6 +1,6 @@
 // The charts of what happened over time. Owns the choice of the length of time. Never: a value between two samples.
 
-import { at, keep, make, rounded, say, time } from "./page.js";
+import { age, at, keep, make, rounded, say, time } from "./page.js";
 
 const RANGES = [[60, "1 minute"], [300, "5 minutes"], [600, "10 minutes"]];
 const CHARTS = [
@@ -10,6 +10,9 @@ const CHARTS = [
 const WIDTH = 600;
 const HEIGHT = 140;
 const SVG = "http://www.w3.org/2000/svg";
+
+/** The shortest time that is drawn, in seconds. */
+const SHORTEST = RANGES[0][0];
 
 let range = RANGES[2][0];
 let shown = [];
@@ -40,7 +43,7 @@ function chart({ title, lines }) {
 }
 
 /** The path of a line: one that has no value at a time is interrupted there. */
-function path(samples, name, top) {
+function path(samples, name, top, length) {
   const end = samples[samples.length - 1].number;
   let drawn = "";
   let broken = true;
@@ -50,9 +53,11 @@ function path(samples, name, top) {
       broken = true;
       continue;
     }
-    const x = (WIDTH * (range - (end - sample.number))) / range;
+    const x = (WIDTH * (length - (end - sample.number))) / length;
     const y = HEIGHT * (1 - value / top);
-    drawn += `${broken ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    const here = `${x.toFixed(1)} ${y.toFixed(1)}`;
+    // A value without neighbours is a point.
+    drawn += broken ? `M${here}L${here}` : `L${here}`;
     broken = false;
   }
   return drawn;
@@ -62,17 +67,20 @@ function update(figure, { title, format, lines }) {
   const last = shown[shown.length - 1];
   const samples = shown.filter((sample) => sample.number > last.number - range);
   const values = (name) => samples.map((sample) => sample[name]).filter((value) => value !== null);
+  // A server that has not run for so long is shown over the time that it has.
+  const length = Math.min(range, Math.max(SHORTEST, samples.length));
   const top = ceiling(Math.max(0, ...lines.flatMap(([name]) => values(name))));
   const paths = figure.querySelectorAll("path");
   const texts = lines.map(([name, meaning], at) => {
-    paths[at].setAttribute("d", path(samples, name, top));
+    paths[at].setAttribute("d", path(samples, name, top, length));
     const all = values(name);
     const now = last[name] === null ? "–" : format(last[name]);
     say(figure.querySelector(`.key-${at} b`), now);
     return all.length ? `${meaning}: now ${now}, least ${format(Math.min(...all))}, most ${format(Math.max(...all))}` : `${meaning}: nothing`;
   });
-  say(figure.querySelector(".top"), format(top));
-  say(figure.querySelector(".axis").firstElementChild, `${RANGES.find(([seconds]) => seconds === range)[1]} ago`);
+  const isEmpty = lines.every(([name]) => values(name).length === 0);
+  say(figure.querySelector(".top"), isEmpty ? "nothing in this time" : format(top));
+  say(figure.querySelector(".axis").firstElementChild, `${age(length)} ago`);
   figure.querySelector("svg").setAttribute("aria-label", `${title}. ${texts.join("; ")}.`);
 }
 

@@ -102,7 +102,7 @@ function tiles({ status, samples }) {
   const total = (name) => metric(status, name);
   const durability = status.activity.durability;
   return [
-    ["Transactions", rate(now?.committed), "per second", "atrapos_transactions_committed_total", "committed in all"],
+    ["Transactions", rate(now?.committed), "per second", "atrapos_transactions_committed_total", "in all"],
     ["Aborts", rate(now?.aborted), "per second", "atrapos_transactions_aborted_total", "in all"],
     ["Requests", rate(now?.requests), "per second", "atrapos_sessions", "clients now"],
     ["Half answered within", time(now?.p50_us), now?.p99_us ? `99% within ${time(now.p99_us)}` : "no requests now"],

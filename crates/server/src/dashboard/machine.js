@@ -2,7 +2,7 @@
 //
 // Never: more than one box around the same cores: an island that is all of the one around it is named there.
 
-import { at, hue, keep, make, percent, rounded, say } from "./page.js";
+import { at, hue, keep, make, percent, rounded, say, several } from "./page.js";
 
 const LEVELS = { machine: "machine", socket: "socket", node: "memory node", l3: "L3 cache" };
 /** Workers up to which messages are shown for each pair of them. */
@@ -54,7 +54,7 @@ function box(island) {
 
 function updateBox(element, island, status) {
   const workers = allWorkers(island).length;
-  const cores = `${island.cores} core${island.cores === 1 ? "" : "s"}, ${workers} worker${workers === 1 ? "" : "s"}`;
+  const cores = `${several(island.cores, "core")}, ${several(workers, "worker")}`;
   const [label, own, inner] = element.children;
   element.setAttribute("aria-label", `${island.name}, ${cores}`);
   say(label.firstElementChild, island.name);

@@ -56,13 +56,19 @@ export function pairs(list, entries) {
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
+const tenths = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
 /** A count, with all its digits. */
 export const count = (number) => whole.format(number);
 
 /** A rate or a measure: three digits say enough of it, and thousands are whole. */
 export const rounded = (number) => (number >= 1000 ? whole : short).format(number);
 
-export const percent = (share) => `${short.format(100 * share)}%`;
+/** A share: a tenth of a percent is as much as anybody compares. */
+export const percent = (share) => (share > 0 && share < 0.0005 ? "<0.1%" : `${tenths.format(100 * share)}%`);
+
+/** A number of things by their name. */
+export const several = (number, name) => `${count(number)} ${name}${number === 1 ? "" : "s"}`;
 
 /** A time of so many microseconds. */
 export function time(microseconds) {
@@ -74,9 +80,10 @@ export function time(microseconds) {
 
 /** An age or a length of time of so many seconds. */
 export function age(seconds) {
-  if (seconds < 60) return `${Math.max(0, Math.floor(seconds))} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
-  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  const [hours, minutes, rest] = [seconds / 3600, (seconds / 60) % 60, seconds % 60].map((part) => Math.max(0, Math.floor(part)));
+  if (hours) return minutes ? `${hours} h ${minutes} min` : `${hours} h`;
+  if (minutes) return rest ? `${minutes} min ${rest} s` : `${minutes} min`;
+  return `${rest} s`;
 }
 
 /** The colour of a worker, by its number: neighbours differ much. A label always says the number, too. */

@@ -2,7 +2,7 @@
 //
 // Owns the choice to show all families. Never: a partition out of the order of keys.
 
-import { at, count, details, hue, keep, make, pairs, percent, rounded, say } from "./page.js";
+import { at, count, details, hue, keep, make, pairs, percent, rounded, say, several } from "./page.js";
 
 /** Families that are shown at first: the warmest. */
 const SHOWN = 12;
@@ -56,7 +56,7 @@ function updateStrip(element, family, most) {
   const others = family.tables.filter((table) => table !== family.name);
   say(title.firstElementChild, family.name);
   const rows = family.partitions.reduce((rest, partition) => rest + (partition.rows[0] ?? 0), 0);
-  say(title.lastElementChild, `${count(rows)} rows, ${count(family.partitions.length)} partition${family.partitions.length === 1 ? "" : "s"}${others.length ? `, with ${others.join(", ")}` : ""}`);
+  say(title.lastElementChild, `${several(rows, "row")}, ${several(family.partitions.length, "partition")}${others.length ? `, with ${others.join(", ")}` : ""}`);
   keep(blocks, family.partitions, (partition) => partition.number, block, (child, partition) => updateBlock(child, partition, most));
 }
 

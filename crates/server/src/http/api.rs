@@ -120,7 +120,9 @@ fn answer(value: &serde_json::Value) -> Answer {
 /// Returns the number in a query `after=N`, 0 if there is none.
 fn after(query: &str) -> Result<u64, Answer> {
     let refusal = |part: &str| {
-        let why = format!("the query '{part}' is not known; it may be after=NUMBER, for what follows the one with that number");
+        let why = format!(
+            "the query '{part}' is not known; it may be after=NUMBER, for what follows the one with that number"
+        );
         Answer::refusal("400 Bad Request", &why)
     };
     let mut number = 0;
@@ -171,7 +173,9 @@ fn rates(look: &Look) -> Rates {
             .collect(),
         committed: pairs().map(|(now, before)| rate(now.committed, before.committed)).collect(),
         messages: pairs()
-            .map(|(now, before)| now.sent.iter().zip(&before.sent).map(|(now, before)| rate(*now, *before)).collect())
+            .map(|(now, before)| {
+                now.sent.iter().zip(&before.sent).map(|(now, before)| rate(*now, *before)).collect()
+            })
             .collect(),
         heat: now.heat_since(before),
     }

@@ -27,13 +27,24 @@ pub(crate) struct Page {
 impl Page {
     /// Opens an address.
     pub(crate) fn open(address: &str) -> Page {
-        let is_there = |program: &&str| Command::new(program).arg("--version").output().is_ok_and(|made| made.status.success());
-        let program = PROGRAMS.into_iter().find(is_there).expect("Chromium; the Debian package is named chromium");
+        let is_there = |program: &&str| {
+            Command::new(program).arg("--version").output().is_ok_and(|made| made.status.success())
+        };
+        let program =
+            PROGRAMS.into_iter().find(is_there).expect("Chromium; the Debian package is named chromium");
         let profile = tempfile::tempdir().expect("a directory");
         // Its pipes are 3 and 4; nothing is read of the network but what the page asks for.
         let script = "exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
         let mut browser = Command::new("sh")
-            .args(["-c", script, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+            .args([
+                "-c",
+                script,
+                program,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+            ])
             .args(["--remote-debugging-pipe", "--no-proxy-server", "--disable-background-networking"])
             .args(["--disable-component-update", "--no-first-run", "--hide-scrollbars"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
@@ -46,7 +57,8 @@ impl Page {
         let mut page = Page { browser, to, from, sent: 0, session: String::new(), _profile: profile };
         let made = page.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let attach = json!({ "targetId": made["targetId"], "flatten": true });
-        page.session = page.call("Target.attachToTarget", &attach)["sessionId"].as_str().expect("a session").to_owned();
+        page.session =
+            page.call("Target.attachToTarget", &attach)["sessionId"].as_str().expect("a session").to_owned();
         page.call("Page.enable", &json!({}));
         page.call("Page.navigate", &json!({ "url": address }));
         page.until("document.readyState === 'complete'");
@@ -131,7 +143,6 @@ impl Page {
     }
 
     /// Photographs the whole page.
-    #[expect(clippy::disallowed_methods, reason = "a picture is for people to look at")]
     pub(crate) fn photograph(&mut self, path: &Path) {
         let whole = json!({ "format": "png", "captureBeyondViewport": true });
         let picture = self.call("Page.captureScreenshot", &whole);

@@ -30,10 +30,10 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a server in memory that trusts everybody, with other options if `change` makes some.
     pub(crate) fn start(change: impl FnOnce(&mut ServerOptions)) -> Running {
-        Running::on(Database::builder(Schema::new()), change)
+        Running::on(Database::builder(Schema::new()).workers(2), change)
     }
 
-    /// Starts a server for a database with these settings, in memory and with two workers.
+    /// Starts a server for a database with these settings, in memory.
     pub(crate) fn on(builder: Builder, change: impl FnOnce(&mut ServerOptions)) -> Running {
         let mut options = ServerOptions {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
@@ -51,7 +51,7 @@ impl Running {
         change(&mut options);
         // Opening a database and starting a server wait, which the thread of a test must not.
         let started = std::thread::spawn(move || {
-            let mut builder = builder.workers(2).pin(false);
+            let mut builder = builder.pin(false);
             if let Some(threads) = &options.worker_threads {
                 let host: Arc<dyn ThreadHost> = Arc::clone(threads) as Arc<dyn ThreadHost>;
                 builder = builder.thread_host(host);

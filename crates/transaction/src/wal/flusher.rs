@@ -340,6 +340,23 @@ mod tests {
         choices.flat_map(|chosen| orders.map(|order| (chosen.clone(), order.to_vec()))).collect()
     }
 
+    #[test]
+    fn the_lag_ends_when_a_flusher_finds_nothing_to_do() {
+        let (wal, mut flushers) = wal(2, Durability::Synchronous);
+        let mut round = |stream: usize| flushers[stream].round();
+        let open = || [0, 1].map(|stream: usize| wal.streams[stream].open_from.load(Ordering::Relaxed));
+        assert_eq!((round(0), round(1), wal.lag()), (Round::Idle, Round::Idle, None));
+        wal.commit(wal.buffer_of(WorkerId(0)), b"").unwrap();
+        assert_eq!(round(0), Round::Sealed);
+        let [first, other] = open();
+        assert!(first < u64::MAX && other == u64::MAX && wal.lag().is_some(), "more may have been committed");
+        wal.commit(wal.buffer_of(WorkerId(0)), b"").unwrap();
+        assert_eq!(round(0), Round::Sealed);
+        assert!(open()[0] > first, "what was committed before the second round is durable");
+        while [round(0), round(1)] != [Round::Idle; 2] {}
+        assert_eq!(wal.lag(), None);
+    }
+
     #[cfg(debug_assertions)]
     #[test]
     fn planted_a_flusher_that_ends_before_the_others_are_done_is_caught() {
