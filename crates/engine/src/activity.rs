@@ -148,8 +148,8 @@ pub struct DurabilityActivity {
 }
 
 impl Database {
-    /// Returns the activity of the database now. Each worker is asked between two transactions, which takes it some microseconds and ten or so
-    /// for each of its partitions; nobody waits for another. It is meant to be called once a second or so.
+    /// Returns the activity of the database now. Each worker is asked between two of its tasks, which takes time by the number of its
+    /// partitions; nobody waits for another. It is meant to be called once a second or so.
     ///
     /// # Errors
     /// Fails if the database is shutting down, or the caller is on a worker's thread.
@@ -211,18 +211,18 @@ impl Database {
     }
 }
 
-/// The partitions of all workers, by a table of their family and their number.
+/// The partitions of all workers, by the first table of their family and their number.
 struct PartitionsOf(HashMap<(TableId, u32), of_worker::PartitionActivity>);
 
 impl PartitionsOf {
     fn new(of_workers: Vec<of_worker::WorkerActivity>) -> PartitionsOf {
         let all = of_workers.into_iter().flat_map(|worker| worker.partitions);
         // A table's number is never used again, while those of families are those of one catalog.
-        let by_table = |part: of_worker::PartitionActivity| {
-            let tables: Vec<TableId> = part.rows.iter().map(|(table, _)| *table).collect();
-            tables.into_iter().map(move |table| ((table, part.number), part.clone()))
-        };
-        PartitionsOf(all.flat_map(by_table).collect())
+        let named = all.filter_map(|part| {
+            let (table, _) = *part.rows.first()?;
+            Some(((table, part.number), part))
+        });
+        PartitionsOf(named.collect())
     }
 
     fn family(

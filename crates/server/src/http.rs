@@ -119,12 +119,11 @@ async fn page(shared: &Arc<Shared>, request: &[u8]) -> Answer {
         return Answer::ok(content_type, file);
     }
     if path == "/metrics" {
-        return match shared.tokens.may_read_metrics(request) {
-            true => {
-                Answer::ok("text/plain; version=0.0.4; charset=utf-8", metrics::text(&metrics::read(shared)))
-            }
-            false => unauthorized(),
-        };
+        if !shared.tokens.may_read_metrics(request) {
+            return unauthorized();
+        }
+        let text = metrics::text(&metrics::read(shared));
+        return Answer::ok("text/plain; version=0.0.4; charset=utf-8", text);
     }
     if !path.starts_with("/api/") {
         return not_found();

@@ -80,7 +80,8 @@ mod tests {
         assert_eq!(text(&number[..3]), "0x000000");
         assert_eq!(text(&[&number[..], b"ad"].concat()), "17, 0x6164");
         assert_eq!(text(b""), "");
-        let decimals = [(-5, 2), (12_345, 2), (7, 0), (0, 1)].map(|(unscaled, scale)| decimal_text(unscaled, scale));
+        let decimals =
+            [(-5, 2), (12_345, 2), (7, 0), (0, 1)].map(|(unscaled, scale)| decimal_text(unscaled, scale));
         assert_eq!(decimals, ["-0.05", "123.45", "7", "0.0"]);
         assert_eq!(key_text(&definitions, Some(TableId(9)), b"\x01"), "0x01");
     }

@@ -26,7 +26,7 @@ function joined(island) {
 
 const allWorkers = (island) => island.workers.concat(island.islands.flatMap(allWorkers));
 
-function worker(number, status) {
+function worker(number) {
   const name = make("b", {}, `w${number}`);
   const bar = make("span", { class: "bar" }, make("span"));
   const box = make("div", { class: "worker", role: "meter", "aria-valuemin": "0", "aria-valuemax": "100" }, name, bar, make("span", { class: "text" }));
@@ -59,7 +59,7 @@ function updateBox(element, island, status) {
   element.setAttribute("aria-label", `${island.name}, ${cores}`);
   say(label.firstElementChild, island.name);
   say(label.lastElementChild, cores);
-  keep(own, island.workers, (number) => number, (number) => worker(number, status), (child, number) => updateWorker(child, number, status));
+  keep(own, island.workers, (number) => number, worker, (child, number) => updateWorker(child, number, status));
   keep(inner, island.islands, (one) => one.id, box, (child, one) => updateBox(child, one, status));
 }
 
