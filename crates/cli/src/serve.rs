@@ -93,6 +93,11 @@ fn server_options(
     if http_token.as_deref() == Some("") {
         return Err(CliError::bad_input("the token file is empty; its first line is the token"));
     }
+    if http_token.as_deref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+        return Err(CliError::bad_input(
+            "the token in the token file has spaces or letters that a request cannot carry; use letters of ASCII and digits",
+        ));
+    }
     let slow_log = args.slow_ms.map(|limit| SlowLog {
         limit: Duration::from_millis(limit),
         sink: Arc::new(|line: &str| output::complain(line)),
@@ -198,6 +203,10 @@ fn greeting(args: &ServeArgs, server: &Server, password: Option<&str>) -> String
         );
     }
     if let Some(address) = server.http_address() {
+        let _ = writeln!(text, "dashboard: http://{address}/");
+        if let Some(token) = server.generated_token() {
+            let _ = writeln!(text, "token of the dashboard, for this start: {token}");
+        }
         let _ = writeln!(text, "for monitoring: http://{address}/metrics and http://{address}/health");
     }
     let _ = writeln!(text, "a shell without a password: atrapos sql {directory}");

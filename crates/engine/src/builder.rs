@@ -350,6 +350,7 @@ impl Builder {
             stats: parts.stats,
             system_state: parts.system_state,
             cpus: placed.cpus,
+            machine,
             memory: Some(memory),
             pinned: placed.pin,
             patience: self.patience,

@@ -24,6 +24,7 @@ use atrapos_partition::schema::{
 };
 use atrapos_placement::adaptation::{AdaptingThread, Adaptive};
 use atrapos_runtime::{Handle, Runtime, WorkerId};
+use atrapos_topology::Machine;
 use atrapos_transaction::central::SystemState;
 use atrapos_transaction::jobs::{self, settle, start_on_worker};
 use atrapos_transaction::shard::{EngineWorker, Shard};
@@ -77,6 +78,8 @@ pub struct Database {
     /// The system state that workers share, if they share any.
     pub(crate) system_state: Option<Arc<SystemState>>,
     pub(crate) cpus: Vec<Option<usize>>,
+    /// The machine that the workers were placed on.
+    pub(crate) machine: Machine,
     /// The memory of the workers, until the database closes.
     pub(crate) memory: Option<DatabaseMemory>,
     pub(crate) pinned: bool,
@@ -202,6 +205,12 @@ impl Database {
     #[must_use]
     pub fn workers(&self) -> usize {
         self.stats.len()
+    }
+
+    /// Returns the machine that the workers were placed on when the database was opened.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Returns the current partitioning and placement.

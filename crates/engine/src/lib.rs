@@ -11,6 +11,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod activity;
 mod assembly;
 mod builder;
 mod checkpoint;

@@ -94,6 +94,21 @@ impl PartitionMonitor {
         self.costs.iter().sum()
     }
 
+    /// The first keys of all sub-partitions but the first.
+    pub fn bounds(&self) -> &[KeyBuf] {
+        &self.bounds
+    }
+
+    /// The cost of each sub-partition.
+    pub fn costs(&self) -> &[u64] {
+        &self.costs
+    }
+
+    /// The number of synchronization points that began here.
+    pub fn meetings_len(&self) -> u64 {
+        self.meetings.iter().map(|meetings| meetings.count).sum()
+    }
+
     /// Returns the boundaries, costs and synchronization points, by sub-partition.
     pub fn into_parts(self) -> (Vec<KeyBuf>, Vec<u64>, Vec<Meetings>) {
         (self.bounds, self.costs, self.meetings)

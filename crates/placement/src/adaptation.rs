@@ -64,6 +64,8 @@ struct State {
     /// The core each worker is pinned to.
     cores: Vec<Option<usize>>,
     history: VecDeque<AdaptationEvent>,
+    /// Decisions that were removed from the history.
+    forgotten: u64,
     /// The time at which statistics were taken last.
     taken: Ticks,
     /// The time of the last turn, and the number of transactions committed until then.
@@ -119,6 +121,7 @@ impl Adaptive {
             absent: vec![None; stats.len()],
             cores,
             history: VecDeque::new(),
+            forgotten: 0,
             taken: now,
             observed: (now, 0),
         };
@@ -168,6 +171,28 @@ impl Adaptive {
         self.lock().history.iter().cloned().collect()
     }
 
+    /// Returns the decisions after the first `after` ones, the oldest first, each with its number; the first of all has number 1.
+    pub fn history_after(&self, after: u64) -> Vec<(u64, AdaptationEvent)> {
+        let state = self.lock();
+        let known = usize::try_from(after.saturating_sub(state.forgotten)).unwrap_or(usize::MAX);
+        let numbered = (state.forgotten + 1..).zip(&state.history);
+        numbered.skip(known).map(|(number, event)| (number, event.clone())).collect()
+    }
+
+    /// Returns the core of each worker that is pinned.
+    pub fn cores(&self) -> Vec<Option<usize>> {
+        self.lock().cores.clone()
+    }
+
+    /// Returns the nanoseconds from the opening of the database until now, and until statistics were collected last: those of the
+    /// workers are of the time since then. The second is `None` if the database does not observe itself.
+    pub fn times_ns(&self) -> (u64, Option<u64>) {
+        let clock = self.handle.clock();
+        let collected = self.lock().taken;
+        let collected = self.settings.map(|_| clock.ns(collected.since(self.opened)));
+        (self.since_opening_ns(), collected)
+    }
+
     /// Runs the loop of the adapting thread until the database closes.
     fn run(&self) {
         let Some(settings) = self.settings else { return };
@@ -199,6 +224,7 @@ impl Adaptive {
             let mut state = self.lock();
             if state.history.len() == HISTORY_MAX {
                 state.history.pop_front();
+                state.forgotten += 1;
             }
             state.history.push_back(event);
         }

@@ -26,6 +26,8 @@ use crate::ring::{GRANULE, Producer, drop_record, fits_record, record_bytes, wri
 /// See the heading.
 pub(crate) struct Outgoing<C> {
     ring: Producer<C>,
+    /// Messages sent so far, whether inline, boxed or spilled.
+    sent: Cell<u64>,
     spilled: RefCell<VecDeque<HeapRecord<C>>>,
 }
 
@@ -96,7 +98,12 @@ impl<C> Drop for HeapRecord<C> {
 
 impl<C> Outgoing<C> {
     pub(crate) fn new(ring: Producer<C>) -> Self {
-        Self { ring, spilled: RefCell::new(VecDeque::new()) }
+        Self { ring, sent: Cell::new(0), spilled: RefCell::new(VecDeque::new()) }
+    }
+
+    /// The number of messages sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.get()
     }
 
     /// Makes what is in the ring visible to the receiver.
@@ -109,6 +116,7 @@ impl<C> Outgoing<C> {
     /// unpublished one in the ring. What goes into the queue is counted in `backlog`.
     #[inline(always)]
     pub(crate) fn send<F: FnOnce(&C) + Send + 'static>(&self, closure: F, backlog: &Backlog) -> bool {
+        self.sent.set(self.sent.get() + 1);
         if self.ring.fits_inline::<F>() {
             self.send_record(closure, backlog)
         } else {

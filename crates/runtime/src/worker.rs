@@ -323,6 +323,12 @@ impl<S: Shard> Worker<S> {
         call
     }
 
+    /// Messages sent to worker `to` so far; 0 if there is no such worker.
+    #[must_use]
+    pub fn sent_to(&self, to: WorkerId) -> u64 {
+        self.outgoing.get(to.index()).map_or(0, Outgoing::sent)
+    }
+
     /// Messages that wait behind a full ring. While there are any, nothing is taken from the inbox.
     #[inline]
     #[must_use]

@@ -1,35 +1,81 @@
-//! Pages for machines that watch a server: `/metrics` in the text format of Prometheus, and `/health`.
+//! Pages for people and machines that watch a server: the dashboard and the JSON that it shows ([`api`]), `/metrics` in the text format of
+//! Prometheus, and `/health`.
 //!
-//! Owns: as much of HTTP/1.1 as these take: one GET on a connection. Never: changes anything, or asks a worker: its numbers are read
-//! where workers leave them.
+//! Owns: as much of HTTP/1.1 as these take: one GET on a connection. Never: changes anything. On the threads of the server, not on those
+//! of workers.
 //!
-//! Invariant: a client that sends too much, or nothing, is dropped; there are at most [`MOST_AT_A_TIME`] of them.
+//! Invariants: a client that sends too much, or nothing, is dropped; there are at most [`MOST_AT_A_TIME`] of them. Whatever tells of data
+//! (keys, statements) or of the load asks for the token; files that are the same for everybody do not.
 
-use std::fmt::Write as _;
+mod api;
+mod monitor;
+mod pages;
+mod token;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos::AbortReason;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::metrics;
 use crate::server::Shared;
 use crate::shutdown::Phase;
 
-const MOST_AT_A_TIME: usize = 16;
-/// The scheme of a token.
-const BEARER: &[u8] = b"Bearer ";
+pub(crate) use self::monitor::Monitor;
+pub(crate) use self::token::Tokens;
 
-/// The longest request, in bytes.
-const MOST_BYTES: usize = 4 << 10;
+const MOST_AT_A_TIME: usize = 32;
+/// The longest request, in bytes: browsers add what other programs on the same host have left with them.
+const MOST_BYTES: usize = 16 << 10;
 /// The time that a request and its answer may take together.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be taken.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// What every answer says of itself: the page takes nothing from elsewhere, is not shown inside of others, and is not kept.
+const HEADERS: &str = "Cache-Control: no-store\r\n\
+    Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n\
+    Referrer-Policy: no-referrer\r\n\
+    X-Content-Type-Options: nosniff\r\n\
+    Connection: close\r\n";
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// An answer.
+pub(crate) struct Answer {
+    status: &'static str,
+    content_type: &'static str,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn ok(content_type: &'static str, body: impl Into<Vec<u8>>) -> Answer {
+        Answer { status: "200 OK", content_type, body: body.into() }
+    }
+
+    fn refusal(status: &'static str, why: &str) -> Answer {
+        Answer { status, content_type: PLAIN, body: format!("{why}\n").into_bytes() }
+    }
+
+    fn head(&self) -> String {
+        let asks = if self.status.starts_with("401") { "WWW-Authenticate: Bearer\r\n" } else { "" };
+        format!(
+            "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{asks}{HEADERS}\r\n",
+            self.status,
+            self.content_type,
+            self.body.len()
+        )
+    }
+}
+
 /// Answers requests until the runtime ends.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+    tokio::spawn(monitor::keep_history(Arc::clone(&shared)));
     let places = Arc::new(Semaphore::new(MOST_AT_A_TIME));
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let Ok((stream, _)) = listener.accept().await else {
@@ -45,92 +91,67 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
     }
 }
 
-async fn answer(shared: &Shared, mut stream: TcpStream) -> std::io::Result<()> {
+async fn answer(shared: &Arc<Shared>, mut stream: TcpStream) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         if request.len() > MOST_BYTES || stream.read_buf(&mut request).await? == 0 {
             return Ok(());
         }
     }
-    let (status, body) = page(shared, &request);
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).await?;
+    let answer = page(shared, &request).await;
+    stream.write_all(&[answer.head().as_bytes(), &answer.body].concat()).await?;
     stream.shutdown().await
 }
 
-fn page(shared: &Shared, request: &[u8]) -> (&'static str, String) {
+async fn page(shared: &Arc<Shared>, request: &[u8]) -> Answer {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
-    match (words.next(), words.next()) {
-        (Some(b"GET"), Some(b"/metrics")) if !is_permitted(shared, request) => (
-            "401 Unauthorized",
-            "the request carries no valid token: send 'Authorization: Bearer TOKEN'\n".to_owned(),
-        ),
-        (Some(b"GET"), Some(b"/metrics")) => ("200 OK", metrics(shared)),
-        (Some(b"GET"), Some(b"/health")) => match *shared.phase.borrow() {
-            Phase::Running => ("200 OK", "serving\n".to_owned()),
-            Phase::Draining | Phase::Ending => ("503 Service Unavailable", "ending\n".to_owned()),
-        },
-        (Some(b"GET"), _) => ("404 Not Found", "there are /metrics and /health\n".to_owned()),
-        _ => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+    let (method, target) = (words.next(), words.next().unwrap_or_default());
+    if method != Some(b"GET") {
+        return Answer::refusal("405 Method Not Allowed", "only GET is answered");
+    }
+    let target = String::from_utf8_lossy(target);
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    if path == "/health" {
+        return health(shared);
+    }
+    if let Some((content_type, file)) = pages::file(path) {
+        return Answer::ok(content_type, file);
+    }
+    if path == "/metrics" {
+        if !shared.tokens.may_read_metrics(request) {
+            return unauthorized();
+        }
+        let text = metrics::text(&metrics::read(shared));
+        return Answer::ok("text/plain; version=0.0.4; charset=utf-8", text);
+    }
+    if !path.starts_with("/api/") {
+        return not_found();
+    }
+    if !shared.tokens.may_read_all(request) {
+        return unauthorized();
+    }
+    match path {
+        "/api/v1/status" => api::status(shared).await,
+        "/api/v1/history" => api::history(shared, query),
+        "/api/v1/decisions" => api::decisions(shared, query),
+        _ => not_found(),
     }
 }
 
-/// Returns true if a request may see the metrics. Tokens are compared in constant time.
-fn is_permitted(shared: &Shared, request: &[u8]) -> bool {
-    let Some(expected) = &shared.http_token else { return true };
-    let lines = request.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
-    let mut given = lines.filter_map(|line| {
-        let at = line.iter().position(|&byte| byte == b':')?;
-        let value = line[at + 1..].trim_ascii();
-        let is_authorization = line[..at].eq_ignore_ascii_case(b"authorization");
-        let (scheme, token) = value.split_at_checked(BEARER.len())?;
-        (is_authorization && scheme.eq_ignore_ascii_case(BEARER)).then(|| token.trim_ascii())
-    });
-    // Of digests: bytes are compared that whoever asks does not choose.
-    let digest = |bytes: &[u8]| ring::digest::digest(&ring::digest::SHA256, bytes);
-    given.next().is_some_and(|given| {
-        let (given, expected) = (digest(given), digest(expected.as_bytes()));
-        given.as_ref().iter().zip(expected.as_ref()).fold(0, |rest, (a, b)| rest | (a ^ b)) == 0
-    })
+fn health(shared: &Shared) -> Answer {
+    match *shared.phase.borrow() {
+        Phase::Running => Answer::ok(PLAIN, "serving\n"),
+        Phase::Draining | Phase::Ending => Answer::refusal("503 Service Unavailable", "ending"),
+    }
 }
 
-/// Returns the metrics: a name, its meaning, and its value or values.
-fn metrics(shared: &Shared) -> String {
-    let counters = &shared.counters;
-    let engine = shared.database.database().statistics();
-    let mut text = String::new();
-    let mut metric = |name: &str, kind: &str, meaning: &str, value: u64| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n{name} {value}");
-    };
-    metric("atrapos_sessions", "gauge", "Clients that are logged in.", shared.admission.sessions() as u64);
-    for (name, meaning, value) in [
-        ("atrapos_connections_total", "Connections taken.", counters.connections.get()),
-        ("atrapos_sessions_total", "Sessions begun.", counters.sessions.get()),
-        (
-            "atrapos_sessions_beside_workers_total",
-            "Sessions served on the thread of a worker.",
-            counters.beside_workers.get(),
-        ),
-        ("atrapos_failed_logins_total", "Log-ins that failed.", counters.failed_logins.get()),
-        ("atrapos_too_many_clients_total", "Clients refused for want of a place.", counters.too_many.get()),
-        ("atrapos_cancel_requests_total", "Cancel requests.", counters.cancel_requests.get()),
-        ("atrapos_transactions_committed_total", "Transactions committed.", engine.committed),
-        ("atrapos_transactions_retried_total", "Attempts repeated after a deadlock.", engine.retried),
-        ("atrapos_actions_local_total", "Actions on the home of their transaction.", engine.local_actions),
-        ("atrapos_actions_remote_total", "Actions sent to another worker.", engine.remote_actions),
-        ("atrapos_lock_waits_total", "Lock requests that had to wait.", engine.lock_waits),
-    ] {
-        metric(name, "counter", meaning, value);
-    }
-    let name = "atrapos_transactions_aborted_total";
-    let _ = writeln!(text, "# HELP {name} Transactions aborted, by reason.\n# TYPE {name} counter");
-    for reason in AbortReason::ALL {
-        let _ = writeln!(text, "{name}{{reason=\"{reason:?}\"}} {}", engine.aborted_for(reason));
-    }
-    text
+fn unauthorized() -> Answer {
+    let why = "the request carries no valid token: send 'Authorization: Bearer TOKEN'";
+    Answer::refusal("401 Unauthorized", why)
+}
+
+fn not_found() -> Answer {
+    let there_are = "there are / (the dashboard), /api/v1/status, /api/v1/history, /api/v1/decisions, /metrics and /health";
+    Answer::refusal("404 Not Found", there_are)
 }

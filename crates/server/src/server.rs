@@ -21,7 +21,8 @@ use crate::auth::users::Users;
 use crate::counters::Counters;
 use crate::errors::fatal;
 use crate::handshake::{self, Client, Peer};
-use crate::http;
+use crate::http::{self, Monitor, Tokens};
+use crate::latency::Latencies;
 use crate::listener::{self, Listener};
 use crate::session::Session;
 use crate::sessions::{Registered, Sessions};
@@ -52,7 +53,7 @@ pub struct ServerOptions {
     pub socket_directory: Option<PathBuf>,
     /// A directory for a Unix socket that is open to the user who runs the server, without a password; nobody else may look into it.
     pub private_directory: Option<PathBuf>,
-    /// An address for `/metrics` and `/health`.
+    /// An address for the dashboard, `/metrics` and `/health`.
     pub http: Option<SocketAddr>,
     /// Users and their passwords; `None` trusts everybody on this machine, and refuses others.
     pub users: Option<Users>,
@@ -66,7 +67,8 @@ pub struct ServerOptions {
     pub worker_threads: Option<Arc<WorkerThreads>>,
     /// The log of statements that take long; `None` for none.
     pub slow_log: Option<SlowLog>,
-    /// A token that requests for `/metrics` have to carry (`Authorization: Bearer TOKEN`); `None` to answer all.
+    /// The token that requests for the dashboard's numbers and for `/metrics` have to carry (`Authorization: Bearer TOKEN`). `None` makes
+    /// one for the dashboard ([`Server::generated_token`]), and answers all requests for metrics.
     pub http_token: Option<String>,
 }
 
@@ -109,8 +111,10 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     worker_threads: Option<Arc<WorkerThreads>>,
     slow_log: Option<SlowLog>,
-    /// The token that a request for metrics has to show; `None` if all are answered.
-    pub(crate) http_token: Option<String>,
+    /// The latencies of requests.
+    pub(crate) latencies: Arc<Latencies>,
+    pub(crate) tokens: Tokens,
+    pub(crate) monitor: Monitor,
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
@@ -157,7 +161,9 @@ impl Server {
             counters: Counters::default(),
             worker_threads: options.worker_threads,
             slow_log: options.slow_log,
-            http_token: options.http_token,
+            latencies: Arc::default(),
+            tokens: Tokens::new(options.http_token).map_err(|_| ServerError::Random)?,
+            monitor: Monitor::new(),
             phase: watched,
         });
         let mut server =
@@ -184,7 +190,13 @@ impl Server {
         &self.addresses
     }
 
-    /// Returns the address of `/metrics` and `/health`, if there is one, with its port.
+    /// Returns the token by which the dashboard may be looked at, if none was chosen: it is shown to whoever starts the server.
+    #[must_use]
+    pub fn generated_token(&self) -> Option<&str> {
+        self.shared.tokens.generated()
+    }
+
+    /// Returns the address of the dashboard, `/metrics` and `/health`, if there is one, with its port.
     #[must_use]
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http
@@ -271,8 +283,9 @@ pub(crate) async fn serve(shared: Arc<Shared>, socket: Socket, peer: Peer) {
     };
     shared.counters.sessions.add_one();
     let (phase, process, slow_log) = (shared.phase.clone(), registered.process, shared.slow_log.clone());
+    let latencies = Arc::clone(&shared.latencies);
     let session = async move |channel: Channel| {
-        Session::new(connection, channel, slow_log).run(&registered, phase).await;
+        Session::new(connection, channel, slow_log, latencies).run(&registered, phase).await;
         drop(admitted);
     };
     let Some(runtime) = shared.runtime_beside_worker(process).filter(|_| !channel.is_encrypted()) else {

@@ -6,12 +6,14 @@
 //! and nothing else; answers are sent then, at a Flush, and when the buffer is full; while answers wait to be sent, nothing is read.
 //! Futures of statements are in boxes, as they are large and a session is idle for most of its life.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use atrapos_sql::{CancelHandle, Connection, Format, Severity, SqlError, SqlState, TransactionStatus};
 use tokio::sync::watch;
 
 use crate::errors::{self, fatal};
+use crate::latency::Latencies;
 use crate::limits;
 use crate::outbox::{self, Outbox};
 use crate::protocol::backend;
@@ -36,6 +38,9 @@ pub(crate) struct Session {
     skipping: bool,
     /// True if the last message that was taken ended a round: nothing waits for a Sync.
     between_rounds: bool,
+    /// The time at which the first message of the round was taken.
+    round_began: Instant,
+    latencies: Arc<Latencies>,
 }
 
 /// The step that follows a message.
@@ -58,10 +63,16 @@ enum Interrupted {
 }
 
 impl Session {
-    pub(crate) fn new(sql: Connection, channel: Channel, slow: Option<SlowLog>) -> Session {
+    pub(crate) fn new(
+        sql: Connection,
+        channel: Channel,
+        slow: Option<SlowLog>,
+        latencies: Arc<Latencies>,
+    ) -> Session {
         let outbox = Outbox { channel, broken: false };
         let cancel = sql.cancel_handle();
-        Session { sql, cancel, outbox, slow, skipping: false, between_rounds: true }
+        let round_began = Instant::now();
+        Session { sql, cancel, outbox, slow, skipping: false, between_rounds: true, round_began, latencies }
     }
 
     /// Greets the client and serves it until it goes or the server ends.
@@ -138,6 +149,9 @@ impl Session {
         let cancel = self.cancel.clone();
         let limits = self.sql.settings().limits();
         let watched = self.watch(tag, body);
+        if self.between_rounds {
+            self.round_began = Instant::now();
+        }
         {
             let mut answer = std::pin::pin!(self.answer(tag, body));
             let answered = tokio::select! {
@@ -320,7 +334,10 @@ impl Session {
             return Next::End;
         }
         match self.ready_for_query().await {
-            Ok(()) => Next::Continue,
+            Ok(()) => {
+                self.latencies.add(self.round_began.elapsed());
+                Next::Continue
+            }
             Err(_) => Next::End,
         }
     }

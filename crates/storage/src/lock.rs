@@ -393,6 +393,13 @@ impl LockTable {
             + self.keys.values().map(|lock| lock.holders.iter().count()).sum::<usize>()
     }
 
+    /// Number of keys and ranges for which there are locks or requests; unlike [`held_len`](LockTable::held_len) it is known without a
+    /// walk over the keys.
+    #[must_use]
+    pub fn locked_len(&self) -> usize {
+        self.keys.len() + self.ranges.iter().filter(|held| held.owner != GATE).count()
+    }
+
     /// Number of requests that wait, for statistics and tests.
     #[must_use]
     pub fn waiting_len(&self) -> usize {

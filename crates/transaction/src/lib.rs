@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
 
+pub mod activity;
 pub mod age;
 pub mod branch;
 pub mod central;

@@ -130,6 +130,16 @@ impl LockWaits {
         Due { owners: chosen.iter().map(|ticket| self.by_ticket[ticket].owner).collect(), turn }
     }
 
+    /// The number of requests that are queued.
+    pub fn queued_len(&self) -> usize {
+        self.queued.len()
+    }
+
+    /// Returns the queued requests, the oldest first.
+    pub(crate) fn oldest(&self) -> impl Iterator<Item = (LockTicket, &LockWaitEntry)> {
+        self.queued.iter().map(|ticket| (LockTicket(*ticket), &self.by_ticket[ticket]))
+    }
+
     /// Returns all requests, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (LockTicket, &LockWaitEntry)> {
         self.by_ticket.iter().map(|(ticket, wait)| (LockTicket(*ticket), wait))

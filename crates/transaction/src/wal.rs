@@ -47,12 +47,13 @@ mod undurable_writes;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::redo::TRANSACTION_REDO_BYTES;
-use atrapos_runtime::{Parker, Ticks, WorkerId};
+use atrapos_runtime::{Clock, Parker, Ticks, WorkerId};
 
 use crate::central::Scope;
 
@@ -165,6 +166,8 @@ pub struct StreamState {
     bytes: AtomicU64,
     /// Frames written, each with one sync.
     frames: AtomicU64,
+    /// The time on the real clock, in ticks, from which on there may be commits that are not durable; `u64::MAX` if there are none.
+    open_from: AtomicU64,
 }
 
 /// The state that the workers of a durable database share with its flushers.
@@ -221,6 +224,7 @@ impl Wal {
             remove_before: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             frames: AtomicU64::new(0),
+            open_from: AtomicU64::new(u64::MAX),
         };
         Arc::new(Wal {
             epoch: Line(AtomicU64::new(first.0)),
@@ -421,6 +425,17 @@ impl Wal {
     /// Frames written, and so syncs made, so far by all streams.
     pub fn frames(&self) -> u64 {
         self.streams.iter().map(|stream| stream.frames.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Returns the time since which there may be commits that are not durable: all that committed before it are. `None` if no flusher
+    /// knows of any. A flusher learns of the first commit after a pause when it wakes up, some microseconds later.
+    pub fn lag(&self) -> Option<Duration> {
+        let open_from = self.streams.iter().map(|stream| stream.open_from.load(Ordering::Relaxed)).min()?;
+        if open_from == u64::MAX {
+            return None;
+        }
+        let clock = Clock::real();
+        Some(Duration::from_nanos(clock.ns(clock.now().since(Ticks(open_from)))))
     }
 
     /// Sets the number of written bytes at which a checkpoint is due.

@@ -24,10 +24,11 @@ pub(crate) struct ServeArgs {
     /// A directory for a Unix socket that everybody on this machine may connect to, as `psql -h DIR` does.
     #[arg(long, value_name = "DIR", help_heading = "Connections")]
     pub(crate) socket_dir: Option<PathBuf>,
-    /// An address for monitoring, with its port: pages /metrics (Prometheus) and /health.
+    /// An address for monitoring, with its port: the dashboard, and pages /metrics (Prometheus) and /health.
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Connections")]
     pub(crate) http: Option<SocketAddr>,
-    /// A file whose first line is the token that requests for /metrics carry (as `Authorization: Bearer TOKEN`); without it all are answered.
+    /// A file whose first line is the token that the dashboard asks for and requests for /metrics carry (as `Authorization: Bearer TOKEN`);
+    /// without it a token for the dashboard is made and shown at the start, and all requests for /metrics are answered.
     #[arg(long, value_name = "FILE", requires = "http", help_heading = "Connections")]
     pub(crate) http_token_file: Option<PathBuf>,
     /// Sessions at a time.

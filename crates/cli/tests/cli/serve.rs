@@ -134,6 +134,30 @@ mod with_the_server {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the file is an input, not a result")]
+    fn a_token_for_the_dashboard_is_shown_unless_one_was_chosen() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("db");
+        let file = parent.path().join("token");
+        let (text, token) = (directory.to_str().expect("UTF-8"), file.to_str().expect("UTF-8"));
+        let served = Served::start_with(&directory, &["--http", "127.0.0.1:0"]);
+        assert!(served.greeting.contains("dashboard: http://127.0.0.1:"), "{}", served.greeting);
+        assert!(served.greeting.contains("token of the dashboard, for this start: "), "{}", served.greeting);
+        served.end();
+        std::fs::write(&file, "chosen\n").expect("written");
+        let chosen = ["--http", "127.0.0.1:0", "--http-token-file", token];
+        let served = Served::start_with(&directory, &chosen);
+        assert!(!served.greeting.contains("token") && !served.greeting.contains("chosen"), "{}", served.greeting);
+        served.end();
+        for (entry, named) in [("", "is empty"), ("two words", "spaces")] {
+            std::fs::write(&file, entry).expect("written");
+            let start = [&["serve", text, "--no-pin", "--listen", "127.0.0.1:0"][..], &chosen].concat();
+            let complaint = refused(&start);
+            assert!(complaint.contains(named), "{complaint}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_served_is_refused() {
         let parent = tempfile::tempdir().expect("a directory");
         let directory = parent.path().join("db");

@@ -60,6 +60,14 @@ impl Database {
         self.adaptive.history()
     }
 
+    /// Returns the decisions that followed the first `after` ones, the oldest first, each with its number: the first decision of all
+    /// has number 1. So whoever shows them as they come passes the number of the last one that he knows. Of those that are not
+    /// [kept](Database::adaptation_history) any more none is returned.
+    #[must_use]
+    pub fn adaptation_history_after(&self, after: u64) -> Vec<(u64, AdaptationEvent)> {
+        self.adaptive.history_after(after)
+    }
+
     /// Returns the statistics of the workers since the last call, or since the controller took them last: the cost of actions
     /// by sub-partition and the synchronization points, as a trace from which plans can be made elsewhere.
     ///

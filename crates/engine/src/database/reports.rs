@@ -3,12 +3,13 @@
 //! Owns: the types of the reports, and the sums over the workers. Never: changes the database.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use atrapos_durability::backup::BackupError;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
-use atrapos_runtime::WorkerSnapshot;
 use atrapos_runtime::memory::PreparedStatistics;
+use atrapos_runtime::{Ticks, WorkerSnapshot};
 use atrapos_transaction::central::ActiveTransaction;
 use atrapos_transaction::shard::EngineWorker;
 use atrapos_transaction::stats::Statistics;
@@ -56,8 +57,12 @@ pub struct WalStatistics {
     pub bytes: u64,
     /// Times a stream was synced; each sync makes everything durable that was committed before it.
     pub syncs: u64,
+    /// The current epoch.
+    pub epoch: u64,
     /// The newest durable epoch.
     pub durable_epoch: u64,
+    /// The time since the moment before which all commits are durable; zero if all are.
+    pub lag: Duration,
 }
 
 impl Database {
@@ -98,6 +103,12 @@ impl Database {
                 runtime,
             })
             .collect()
+    }
+
+    /// Returns the time that a span of ticks in a [report](Database::worker_reports) takes.
+    #[must_use]
+    pub fn duration_of(&self, span: Ticks) -> Duration {
+        Duration::from_nanos(self.handle.clock().ns(span))
     }
 
     /// Returns the number of rows of a table, or of entries of an index.
@@ -161,7 +172,9 @@ impl Database {
         Some(WalStatistics {
             bytes: durable.wal.bytes(),
             syncs: durable.wal.frames(),
+            epoch: durable.wal.epoch().0,
             durable_epoch: durable.wal.durable().0,
+            lag: durable.wal.lag().unwrap_or(Duration::ZERO),
         })
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! The tests of the planted bugs (module `planted`) exist in builds with debug assertions.
 
+mod activity;
 mod adaptation;
 mod bad_input;
 mod central;

@@ -63,7 +63,12 @@ proptest! {
             }
             prop_assert_eq!(journal.len() as u64, messages * workers as u64);
         }
-        prop_assert!(pump.workers().iter().all(|worker| worker.outgoing_backlog() == 0));
+        for worker in pump.workers() {
+            prop_assert_eq!(worker.outgoing_backlog(), 0);
+            let receivers = (0..4).map(WorkerId);
+            let counts = receivers.map(|to| (to, if to.index() < workers { messages } else { 0 }));
+            prop_assert!(counts.into_iter().all(|(to, sent)| worker.sent_to(to) == sent));
+        }
     }
 
     /// The same seed gives the same run.

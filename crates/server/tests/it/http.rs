@@ -5,7 +5,7 @@ use tokio::net::TcpStream;
 
 use crate::raw::{Raw, Running, message, tags};
 
-async fn get(running: &Running, request: &str) -> String {
+pub(crate) async fn get(running: &Running, request: &str) -> String {
     let address = running.server().http_address().expect("an address");
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.write_all(request.as_bytes()).await.expect("sent");
@@ -32,9 +32,9 @@ async fn sessions_are_counted_and_the_end_is_told() {
     assert!(get(&running, "GET /health HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 200 OK\r\n"));
     running.server().drain();
     assert!(get(&running, "GET /health HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 503 "));
-    assert!(get(&running, "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404 "));
+    assert!(get(&running, "GET /no HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404 "));
     assert!(get(&running, "POST /metrics HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 405 "));
-    assert_eq!(get(&running, &"x".repeat(10_000)).await, "", "no request");
+    assert_eq!(get(&running, &"x".repeat(40_000)).await, "", "no request");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos::{Database, Schema, ThreadHost};
+use atrapos::{Builder, Database, Schema, ThreadHost};
 use atrapos_server::{Server, ServerOptions, Users};
 use atrapos_sql::{SqlDatabase, SqlOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,11 +24,17 @@ pub(crate) const VERSION: u32 = 3 << 16;
 /// A server that ends with its test.
 pub(crate) struct Running {
     server: Option<Server>,
+    database: Arc<SqlDatabase>,
 }
 
 impl Running {
     /// Starts a server in memory that trusts everybody, with other options if `change` makes some.
     pub(crate) fn start(change: impl FnOnce(&mut ServerOptions)) -> Running {
+        Running::on(Database::builder(Schema::new()).workers(2), change)
+    }
+
+    /// Starts a server for a database with these settings, in memory.
+    pub(crate) fn on(builder: Builder, change: impl FnOnce(&mut ServerOptions)) -> Running {
         let mut options = ServerOptions {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             socket_directory: None,
@@ -45,7 +51,7 @@ impl Running {
         change(&mut options);
         // Opening a database and starting a server wait, which the thread of a test must not.
         let started = std::thread::spawn(move || {
-            let mut builder = Database::builder(Schema::new()).workers(2).pin(false);
+            let mut builder = builder.pin(false);
             if let Some(threads) = &options.worker_threads {
                 let host: Arc<dyn ThreadHost> = Arc::clone(threads) as Arc<dyn ThreadHost>;
                 builder = builder.thread_host(host);
@@ -53,9 +59,20 @@ impl Running {
             let database = builder.in_memory().expect("a database");
             let name = SqlOptions { name: DATABASE.to_owned(), ..SqlOptions::default() };
             let database = SqlDatabase::open(database, name).expect("SQL");
-            Server::start(database, options).expect("a server")
+            (Server::start(Arc::clone(&database), options).expect("a server"), database)
         });
-        Running { server: Some(started.join().expect("it starts")) }
+        let (server, database) = started.join().expect("it starts");
+        Running { server: Some(server), database }
+    }
+
+    /// The database, for another thread.
+    pub(crate) fn shared_database(&self) -> Arc<SqlDatabase> {
+        Arc::clone(&self.database)
+    }
+
+    /// The database. On a thread that may wait.
+    pub(crate) fn database(&self) -> &Database {
+        self.database.database()
     }
 
     /// Starts a server with one user.

@@ -85,10 +85,17 @@ impl Flusher {
         // Read before looking for work, so that records and requests from before the closing are seen.
         let closing = self.wal.closing.load(Ordering::SeqCst);
         if !self.has_work() {
+            self.open_from(Ticks(u64::MAX));
             return if closing { Round::Ended } else { Round::Idle };
         }
+        if self.wal.streams[self.stream].open_from.load(Ordering::Relaxed) == u64::MAX {
+            self.open_from(self.clock.now());
+        }
         match self.seal() {
-            Ok(()) => Round::Sealed,
+            Ok(began) => {
+                self.open_from(began);
+                Round::Sealed
+            }
             Err(error) => {
                 self.wal.fail(error.to_string());
                 Round::Failed
@@ -111,9 +118,16 @@ impl Flusher {
         }
     }
 
-    fn seal(&mut self) -> Result<(), WalError> {
+    /// Shows the time from which on there may be commits that are not durable.
+    fn open_from(&self, time: Ticks) {
+        self.wal.streams[self.stream].open_from.store(time.0, Ordering::Relaxed);
+    }
+
+    /// Seals an epoch and makes it durable. Returns the time before which all commits are durable then, in this stream.
+    fn seal(&mut self) -> Result<Ticks, WalError> {
         let wal = Arc::clone(&self.wal);
         let state = &wal.streams[self.stream];
+        let began = self.clock.now();
         // Records appended after this have a newer epoch than the one being sealed (invariant 1).
         let sealed = wal.epoch.0.fetch_add(1, Ordering::SeqCst);
         state.filling.store(false, Ordering::SeqCst);
@@ -148,7 +162,7 @@ impl Flusher {
         state.sealed.store(sealed, Ordering::SeqCst);
         let durable = wal.streams.iter().map(|stream| stream.sealed.load(Ordering::SeqCst)).min();
         wal.durable.0.fetch_max(durable.unwrap_or(sealed), Ordering::SeqCst);
-        Ok(())
+        Ok(began)
     }
 
     /// Makes rounds until the WAL is closed, and then until all records are durable, including those of other streams.
@@ -324,6 +338,23 @@ mod tests {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let choices = (0..8).map(|bits| (0..3).filter(|stream| bits >> stream & 1 == 1).collect::<Vec<_>>());
         choices.flat_map(|chosen| orders.map(|order| (chosen.clone(), order.to_vec()))).collect()
+    }
+
+    #[test]
+    fn the_lag_ends_when_a_flusher_finds_nothing_to_do() {
+        let (wal, mut flushers) = wal(2, Durability::Synchronous);
+        let mut round = |stream: usize| flushers[stream].round();
+        let open = || [0, 1].map(|stream: usize| wal.streams[stream].open_from.load(Ordering::Relaxed));
+        assert_eq!((round(0), round(1), wal.lag()), (Round::Idle, Round::Idle, None));
+        wal.commit(wal.buffer_of(WorkerId(0)), b"").unwrap();
+        assert_eq!(round(0), Round::Sealed);
+        let [first, other] = open();
+        assert!(first < u64::MAX && other == u64::MAX && wal.lag().is_some(), "more may have been committed");
+        wal.commit(wal.buffer_of(WorkerId(0)), b"").unwrap();
+        assert_eq!(round(0), Round::Sealed);
+        assert!(open()[0] > first, "what was committed before the second round is durable");
+        while [round(0), round(1)] != [Round::Idle; 2] {}
+        assert_eq!(wal.lag(), None);
     }
 
     #[cfg(debug_assertions)]
