@@ -7,6 +7,7 @@
 //! audit fails.
 
 pub(crate) mod domains;
+pub(crate) mod domains_designs;
 pub(crate) mod domains_structures;
 pub(crate) mod domains_tpcc;
 

@@ -64,6 +64,9 @@ pub fn run() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Other(OtherBench::Domains(args)) } => {
             bench::domains::domains(args)
         }
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::DomainsDesigns(args)) } => {
+            bench::domains_designs::domains_designs(args)
+        }
         Command::Bench { benchmark: BenchCommand::Other(OtherBench::DomainsStructures(args)) } => {
             bench::domains_structures::domains_structures(args)
         }

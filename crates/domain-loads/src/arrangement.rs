@@ -7,7 +7,8 @@
 //! proportion, so that clients have workers near them.
 
 use atrapos_domains::{
-    BURST_SLOTS, Configuration, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,
+    BURST_SLOTS, Configuration, DomainConfiguration, GROUP_MAX, MemoryPolicy, Placement, SLOTS_DEFAULT,
+    SLOTS_MAX,
 };
 use atrapos_structures::{Access as StructureAccess, Kind};
 use atrapos_topology::{CpuId, Machine, NodeId};
@@ -55,6 +56,8 @@ pub struct Arrangement {
     pin: bool,
     memory: MemoryPolicy,
     oversubscribed: bool,
+    /// Set if the thread that uses the structure does so for several operations together.
+    together: bool,
 }
 
 impl Arrangement {
@@ -96,7 +99,28 @@ impl Arrangement {
             pin,
             memory: MemoryPolicy::Local,
             oversubscribed: threads > machine.usable_cpus().len(),
+            together: false,
         }
+    }
+
+    /// Direct use by one thread, which has its operations before it begins and makes as many together as the worker of a domain does at most:
+    /// the work of a domain of one worker without messages, and so the bound of what such a domain can do. The time of drawing them is apart
+    /// ([`Round::drawing`](crate::Round::drawing)).
+    #[must_use]
+    pub fn together(machine: &Machine, pin: bool) -> Arrangement {
+        Arrangement { together: true, ..Arrangement::direct(machine, Design::Configured, 1, pin) }
+    }
+
+    /// Returns whether one thread makes operations together that it has drawn before.
+    #[must_use]
+    pub fn is_together(&self) -> bool {
+        self.together
+    }
+
+    /// Returns whether another arrangement has the same threads, places and domains, under whichever design.
+    #[must_use]
+    pub fn is_like(&self, other: &Arrangement) -> bool {
+        *self == other.clone().of(self.design)
     }
 
     /// Direct use by the clients alone, on their processing units: what the cost of delegating is compared with. Threads that use a
@@ -248,6 +272,9 @@ impl std::fmt::Display for Arrangement {
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         let (workers, clients) = (self.workers(), self.clients.len());
         match (self.access, self.domains.as_slice()) {
+            (Access::Direct, _) if self.together => {
+                write!(f, "direct use by 1 thread, {GROUP_MAX} operations together, drawn before")
+            }
             (Access::Direct, _) => write!(f, "direct use by {workers} thread{}", plural(workers)),
             (Access::Delegated, domains) => {
                 let size = domains.first().map_or(0, Vec::len);
@@ -337,6 +364,7 @@ fn delegated(
         pin: threads.pin,
         memory: MemoryPolicy::Local,
         oversubscribed: clients + workers > machine.usable_cpus().len(),
+        together: false,
     })
 }
 
@@ -365,6 +393,7 @@ fn by_node(machine: &Machine, clients: usize, workers: usize, pin: bool) -> Resu
         pin,
         memory: MemoryPolicy::Local,
         oversubscribed: threads > usable,
+        together: false,
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the loop of a client thread. Never: touches a structure.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use atrapos_domains::{Burst, Client, TaskError, Why};
 use atrapos_runtime::affinity::pin_current_thread;
@@ -106,6 +106,6 @@ impl<H: Handle> Delegate<'_, H> {
         for burst in &mut bursts {
             burst.drain().try_for_each(|reply| reply.map(|reply| tally.reply(reply)))?;
         }
-        Ok(Driven { stream: self.stream, tally, began, ended: Instant::now() })
+        Ok(Driven { stream: self.stream, tally, began, ended: Instant::now(), drawing: Duration::ZERO })
     }
 }

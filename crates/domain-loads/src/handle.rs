@@ -6,7 +6,7 @@
 //! dispatched by its type where it is one of many that come together: the loop of direct use, and the accesses of a group, are compiled for each.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use atrapos_domains::{GROUP_MAX, Group, Key, Owned, Retries, Sessioned, Sessions, Target};
 use atrapos_structures::{Contention, Opened, PointAccess, Refused, Unordered};
@@ -79,6 +79,42 @@ impl<S: atrapos_structures::Owned<u64>> Use for S {
             if chunk == 0 {
                 return began;
             }
+        }
+    }
+}
+
+/// Operations that are drawn before they are made together: enough that reading the clock costs nothing, few enough to stay in the cache.
+const DRAWN: usize = 1_024;
+
+/// Does the operations of a stream as [`Use::drive`] does, but draws some first, and then makes those in groups, as the worker of a domain does with
+/// the tasks of bursts. Returns when it began, and the time that drawing took.
+pub(crate) fn drive_together(
+    structure: &mut dyn Use,
+    turn: &mut Turn,
+    stream: &mut Stream,
+    tally: &mut Tally,
+) -> (Instant, Duration) {
+    let mut drawn = Vec::with_capacity(DRAWN);
+    let (mut done, mut drawing) = (0, Duration::ZERO);
+    let began = turn.begin();
+    let mut from = began;
+    loop {
+        let chunk = turn.next(done);
+        drawn.extend((0..chunk).map(|_| stream.next()));
+        done += chunk;
+        if chunk > 0 && drawn.len() + chunk as usize <= DRAWN {
+            continue;
+        }
+        let access = Instant::now();
+        drawing += access - from;
+        for group in drawn.chunks(GROUP_MAX) {
+            group.iter().for_each(|operation| tally.submitted(operation.class));
+            perform_group(structure, group).into_iter().for_each(|reply| tally.reply(reply));
+        }
+        drawn.clear();
+        from = Instant::now();
+        if chunk == 0 {
+            return (began, drawing);
         }
     }
 }
@@ -194,21 +230,26 @@ impl<H: Handle> atrapos_domains::Operation<H> for Operation {
 
     #[inline]
     fn run_group(operations: Group<Operation>, mut access: H::Access<'_>) -> Group<u64> {
-        let structure = H::used(&mut access);
-        let (mut points, mut replies) = (Group::new(), Group::new());
-        for Operation { class, key, value } in &operations {
-            match class {
-                Class::Read => points.push(PointAccess::Read(key)),
-                Class::Update => points.push(PointAccess::Update(key, *value)),
-                Class::Insert => {
-                    access_points(structure, &mut points, &mut replies);
-                    replies.push(insert(structure, *key, *value));
-                }
+        perform_group(H::used(&mut access), &operations)
+    }
+}
+
+/// Does at most [`GROUP_MAX`] operations.
+#[inline]
+fn perform_group(structure: &mut dyn Use, operations: &[Operation]) -> Group<u64> {
+    let (mut points, mut replies) = (Group::new(), Group::new());
+    for Operation { class, key, value } in operations {
+        match class {
+            Class::Read => points.push(PointAccess::Read(key)),
+            Class::Update => points.push(PointAccess::Update(key, *value)),
+            Class::Insert => {
+                access_points(structure, &mut points, &mut replies);
+                replies.push(insert(structure, *key, *value));
             }
         }
-        access_points(structure, &mut points, &mut replies);
-        replies
     }
+    access_points(structure, &mut points, &mut replies);
+    replies
 }
 
 /// Read of the record with this key.

@@ -5,7 +5,7 @@
 //! A worker is the one on a *spot*: seat `seat` of `seats` in the domain of part `part` of `parts`. Of the records of its part it loads and
 //! audits those whose number falls to its seat.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use atrapos_domains::{Client, Owned, Pending};
 use atrapos_structures::{Contention, Refused};
@@ -13,7 +13,7 @@ use atrapos_structures::{Contention, Refused};
 use crate::audit::Findings;
 use crate::control::Turn;
 use crate::error::LoadError;
-use crate::handle::{Handle, MISSING, Use, read};
+use crate::handle::{Handle, MISSING, Use, drive_together, read};
 use crate::records::{self, PAYLOAD_END};
 use crate::stream::{Stream, Tally};
 
@@ -104,22 +104,29 @@ pub(crate) struct Driven {
     pub(crate) tally: Tally,
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
+    /// Time between the two that does not count: of operations that were drawn before others were made together.
+    pub(crate) drawing: Duration,
 }
 
 /// Uses the structure directly for a round.
 pub(crate) struct Drive {
     pub(crate) turn: Turn,
     pub(crate) stream: Stream,
+    /// Set if operations are drawn first and then made together.
+    pub(crate) together: bool,
 }
 
 impl Job for Drive {
     type Output = Driven;
 
     fn run(self, structure: &mut dyn Use) -> Driven {
-        let Drive { mut turn, mut stream } = self;
+        let Drive { mut turn, mut stream, together } = self;
         let mut tally = Tally::default();
-        let began = structure.drive(&mut turn, &mut stream, &mut tally);
-        Driven { stream, tally, began, ended: Instant::now() }
+        let (began, drawing) = match together {
+            true => drive_together(structure, &mut turn, &mut stream, &mut tally),
+            false => (structure.drive(&mut turn, &mut stream, &mut tally), Duration::ZERO),
+        };
+        Driven { stream, tally, began, ended: Instant::now(), drawing }
     }
 }
 

@@ -2,7 +2,7 @@
 //! Performance of Main Memory Data Structures by Configuration", SIGMOD 2020, §7).
 //!
 //! A [`Load`] names a structure, a [`Mix`] of operations, and the records; an [`Arrangement`] says which threads use the structure and
-//! how, by a [`Design`]. [`run`] measures one, [`run_alternating`] several in rounds that alternate, [`choose`] finds the best arrangement,
+//! how, by a [`Design`]. [`run`] measures one, [`run_alternating`] several in rounds that alternate, [`choose`] finds the best arrangement, [`judge_designs`] sets all designs beside it,
 //! and [`measure_curve`] measures the throughput over growing domains, for `atrapos-composition` to calibrate. What that crate composes becomes
 //! the configuration of domains ([`configuration`]), and [`run_configuration`] uses all structures of such a one at once, and may
 //! let the controller of that crate change the domains meanwhile. [`run_tpcc`] runs New-Order and Payment of TPC-C on tables that are
@@ -30,6 +30,7 @@ mod design;
 mod error;
 mod handle;
 mod jobs;
+mod judged;
 mod lanes;
 mod load;
 mod measure;
@@ -51,6 +52,7 @@ pub use configured::{
 pub use curve::{default_sizes, is_oversubscribed, measure_curve};
 pub use design::{Design, UnknownDesign};
 pub use error::LoadError;
+pub use judged::{Candidate, Judgement, candidates_of, judge_designs};
 pub use load::{Length, Load};
 pub use measure::{Choice, Measurement, Run, Step, choose, run, run_alternating};
 pub use mix::{Class, Mix, UnknownMix};

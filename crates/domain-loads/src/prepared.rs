@@ -27,8 +27,10 @@ use crate::stream::{Stream, Tally};
 /// Measurements of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
-    /// Time from the first operation to the last reply.
+    /// Time from the first operation to the last reply, without that of `drawing`.
     pub elapsed: Duration,
+    /// Time in which operations were drawn before they were made together ([`Arrangement::together`]); none otherwise.
+    pub drawing: Duration,
     /// Operations by class, in the order of [`Class::ALL`](crate::Class::ALL).
     pub classes: [u64; 3],
     /// Tasks that workers ran; with direct use one for each thread.
@@ -277,7 +279,9 @@ impl<H: Handle> Loaded<H> {
         let mut streams = std::mem::take(&mut self.streams).into_iter();
         let drivers = self.arrangement.drivers();
         let limit = self.load.operations_max(length, drivers);
+        let together = self.arrangement.is_together();
         let make = |_: Spot| Drive {
+            together,
             turn: Turn::new(&control, length, limit),
             stream: streams.next().unwrap_or_else(|| unreachable!("each worker has a stream")),
         };
@@ -359,10 +363,13 @@ impl<H: Handle> Rounds for Loaded<H> {
         self.tally.add(&tally);
         let began = driven.iter().map(|driven| driven.began).min();
         let ended = driven.iter().map(|driven| driven.ended).max();
-        let elapsed = ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began);
+        // A single thread draws before.
+        let drawing = driven.iter().map(|driven| driven.drawing).sum();
+        let elapsed = ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began - drawing);
         self.streams = driven.into_iter().map(|driven| driven.stream).collect();
         Ok(Round {
             elapsed,
+            drawing,
             classes: tally.classes,
             tasks: work.0 - work_before.0,
             busy_steps: work.1 - work_before.1,

@@ -19,7 +19,7 @@ use crate::prepared::Prepared;
 use crate::{
     Access, AdaptationSettings, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load,
     LoadError, Measurement, Mix, Run, Step, Threads, Wrong, choose, clients_beside, default_sizes,
-    is_oversubscribed, measure_curve, run, run_alternating, run_configuration,
+    is_oversubscribed, judge_designs, measure_curve, run, run_alternating, run_configuration,
 };
 
 fn machine() -> Machine {
@@ -546,4 +546,36 @@ fn a_composition_becomes_a_configuration_on_its_processing_units() {
     assert_eq!(configuration.loads["a"].load, 3.5);
     assert_eq!(clients_beside(&machine, &configuration).expect("it is possible there"), 1);
     assert_eq!(Configuration::from_toml(&configuration.to_toml()).expect("it is TOML"), configuration);
+}
+
+/// One thread that makes operations together does the same as others, insertions in between included, and its drawing is apart.
+#[test]
+fn operations_that_are_made_together_are_audited_and_drawn_apart() {
+    for kind in [Kind::BTree, Kind::HashMap, Kind::OwnedTree] {
+        for mix in [Mix::YcsbA, Mix::YcsbD] {
+            let load = Load { length: Length::Operations(5_000), ..load(kind, mix) };
+            let run = measured(&load, &Arrangement::together(&machine(), false), 2).expect("it runs");
+            assert!(run.audit.is_ok(), "{kind} {mix}: {:?}", run.audit);
+            assert!(run.rounds.iter().all(|round| round.operations() == 5_000), "{kind} {mix}");
+            assert!(run.rounds.iter().all(|round| !round.drawing.is_zero()), "{kind} {mix}");
+        }
+    }
+}
+
+#[test]
+fn designs_are_judged_by_rounds_that_did_not_choose() {
+    let interrupt = AtomicBool::new(false);
+    let mut watch = |_| ();
+    let mut measurement = Measurement { rounds: 4, interrupt: &interrupt, watch: &mut watch };
+    let threads = Threads { clients: Some(1), workers: Some(1), domain_size: None, pin: false };
+    for (kind, designs) in [(Kind::BTree, 4), (Kind::OwnedTree, 2)] {
+        let judged =
+            judge_designs(&machine(), &load(kind, Mix::YcsbA), &threads, &mut measurement).expect("it runs");
+        let all: Vec<Design> = judged.candidates.iter().flat_map(|one| one.designs.clone()).collect();
+        assert_eq!(all.len(), designs, "{all:?}");
+        assert!(judged.candidates.iter().all(|one| one.judging_per_second.len() == 2 && one.wrong.is_none()));
+        assert!(judged.to_best(judged.configured()) <= 1.0);
+        let worst = judged.worst_rigid().expect("there are rigid designs");
+        assert!(judged.candidates.iter().all(|one| judged.to_best(one) >= judged.to_best(worst)));
+    }
 }

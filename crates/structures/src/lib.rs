@@ -10,6 +10,14 @@
 //! Owns: the structures. Never: starts a thread, knows a domain, an engine or a workload.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    loom,
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "models use a part of the tree, and structures are not compiled"
+    )
+)]
 
 pub mod optimistic;
 pub mod planted;

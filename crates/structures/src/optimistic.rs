@@ -22,6 +22,8 @@
 
 mod arena;
 mod insert;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod node;
 mod remove;
 mod scan;
@@ -40,7 +42,7 @@ pub(crate) use scan::Page;
 #[cfg(not(loom))]
 pub(crate) use scan::scan_pages;
 pub(crate) use sync::Spin;
-use sync::{Acquire, AtomicU64, Release};
+use sync::{Acquire, AtomicU64};
 #[cfg(not(loom))]
 pub(crate) use together::GROUP;
 
@@ -177,7 +179,7 @@ impl Tree {
         let root = self.root.load(Acquire);
         let visited = self.visit(root & ((1 << NUMBER_BITS) - 1))?;
         // A root that was split before its version was loaded is the root no more.
-        if self.root.load(Acquire) != root {
+        if !planted(Bug::RootNotChecked) && self.root.load(Acquire) != root {
             return Err(Interruption::Changed.into());
         }
         Ok((visited, (root >> NUMBER_BITS) as usize))

@@ -1,8 +1,12 @@
 //! Planted bugs, by which tests of the optimistic tree can be shown to fail, and pauses, which make rare interleavings frequent.
 //!
-//! Owns: the list of deliberate mistakes, and the switch that turns one of them on: for a thread, in builds with debug assertions. Never: changes anything in a release build, where [`planted`] is a constant.
+//! Owns: the list of deliberate mistakes, and the switch that turns one of them on: for a thread, in builds with debug assertions; for a
+//! process, in loom models. Never: changes anything in a release build, where [`planted`] is a constant.
 //!
-//! Invariant: histories of threads (`optimistic/tests.rs`) must fail with each planted bug.
+//! Invariant: each planted bug has a test that must fail with it: histories of threads (`optimistic/tests.rs`), or a loom model
+//! (`optimistic/loom_models.rs`). Orderings and fences are checked by loom alone: processors that order stores hide what is missing.
+
+use std::sync::atomic::Ordering;
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +25,45 @@ pub enum Bug {
     GroupInnerNotValidated,
     /// A search for several keys does not look at the version of a leaf again.
     GroupLeafNotValidated,
+    /// A root that was split before its version was read is taken for the root.
+    RootNotChecked,
+    /// A reader leaves out the fence between what it has read and the version.
+    ReaderFenceLeftOut,
+    /// A writer leaves out the fence between taking the latch and what it writes.
+    WriterFenceLeftOut,
+    /// A version is read with a relaxed load.
+    VersionReadRelaxed,
+    /// A latch is taken with a relaxed exchange.
+    LatchTakenRelaxed,
+    /// A latch is released with a relaxed store.
+    LatchReleasedRelaxed,
+    /// An update in place ends with a relaxed store.
+    WriteEndedRelaxed,
 }
 
-#[cfg(any(not(debug_assertions), loom))]
+/// The ordering at a place where a bug may be planted: the sound one, or relaxed.
+#[inline(always)]
+pub(crate) fn ordering(bug: Bug, sound: Ordering) -> Ordering {
+    if planted(bug) { Ordering::Relaxed } else { sound }
+}
+
+#[cfg(loom)]
+mod switch {
+    use super::Bug;
+
+    /// Returns true if this process was started to run with the bug.
+    pub fn planted(bug: Bug) -> bool {
+        static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+        let planted = PLANTED.get_or_init(|| std::env::var("ATRAPOS_PLANTED_BUG").ok());
+        planted.as_deref().is_some_and(|name| name == format!("{bug:?}"))
+    }
+
+    /// Does nothing: loom switches threads itself.
+    #[inline(always)]
+    pub(crate) fn pause() {}
+}
+
+#[cfg(all(not(debug_assertions), not(loom)))]
 mod switch {
     use super::Bug;
 

@@ -40,6 +40,12 @@ pub(crate) enum OtherBench {
     /// several sizes. The medians count. In every design each reply is checked, and after the rounds every record.
     #[command(mut_arg("seconds", |seconds| seconds.default_value("0.5").help("Length of a round, in seconds")))]
     Domains(Box<DomainsBenchArgs>),
+    /// All designs of several structures and workloads: what the design configured has of the best one, and what the worst rigid one has.
+    ///
+    /// Designs that come to the same threads are measured once. The design configured is the best of half of the rounds; the other half judges
+    /// all. Every reply is checked, and after the rounds every record.
+    #[command(name = "domains-designs", mut_arg("seconds", |seconds| seconds.default_value("0.3").help("Length of a round, in seconds")))]
+    DomainsDesigns(Box<DomainsDesignsBenchArgs>),
     /// The same records in few or many structures, which virtual domains have in turn.
     ///
     /// A client draws the structure of its next operations, as many as a burst has. Every reply is checked, and after each round every record.
@@ -217,6 +223,42 @@ pub(crate) struct DomainsStructuresBenchArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DomainsDesignsBenchArgs {
+    /// Structures, by the names that `bench domains --structure` takes [default: all].
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', help_heading = "Workload")]
+    pub(crate) structures: Vec<String>,
+    /// Operation mixes.
+    #[arg(
+        long,
+        value_name = "NAME,..",
+        value_delimiter = ',',
+        default_value = "ycsb-a,ycsb-c,ycsb-d",
+        help_heading = "Workload"
+    )]
+    pub(crate) workloads: Vec<String>,
+    /// Records that are loaded, of an 8-byte key and an 8-byte value.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Workload")]
+    pub(crate) records: u64,
+    /// Exponent of Zipf's distribution by which records are chosen; 0 makes all alike.
+    #[arg(long, value_name = "X", default_value_t = 0.99, help_heading = "Workload")]
+    pub(crate) theta: f64,
+    /// Rounds that choose, and as many others that judge.
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
+    pub(crate) rounds: u32,
+    /// Tasks of a client under way in each domain, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
+    pub(crate) burst: usize,
+    /// Client threads that delegate [default: half of the processing units, at least one].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) clients: Option<usize>,
+    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct DomainsBenchArgs {
     /// The structure: b-tree, fp-tree, fp-tree-fallback, bw-tree, hash-map, dashmap, papaya, congee, skiplist, owned-tree or owned-hash-map.
     #[arg(long, value_name = "NAME", default_value = "b-tree", help_heading = "Workload")]
@@ -247,6 +289,10 @@ pub(crate) struct DomainsBenchArgs {
     /// Compare bursts of 1, 2, 4, 8, 16, 32 and 64 tasks, and direct use.
     #[arg(long, conflicts_with = "burst", help_heading = "Design")]
     pub(crate) burst_ladder: bool,
+    /// Compare the design with direct use by all threads, and with the most that its workers and its clients could do: one thread that makes
+    /// operations together without messages, and one that draws them and does nothing else.
+    #[arg(long, conflicts_with_all = ["all_designs", "burst_ladder", "alone"], help_heading = "Design")]
+    pub(crate) bound: bool,
     /// Tasks of a client under way in each domain, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
     pub(crate) burst: usize,

@@ -34,6 +34,8 @@ enum Comparison {
     Designs,
     /// Sizes of bursts with direct use by the same clients.
     Bursts(Design),
+    /// A design with direct use by all threads, and with what its workers could do at most.
+    Bound(Design),
 }
 
 /// The settings of a measurement, checked as far as they can be before it begins.
@@ -63,6 +65,25 @@ struct Measured {
     run: Run,
 }
 
+/// The most that a design with delegation can do, in operations per second, beside what it does.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    /// Of all workers, if each made operations together that came to it for nothing.
+    workers: f64,
+    /// Of all clients, if each drew operations and sent them for nothing.
+    clients: f64,
+    /// Of direct use by as many threads as clients and workers.
+    direct: f64,
+    /// Of the design.
+    design: f64,
+}
+
+impl Bound {
+    fn most(self) -> f64 {
+        self.workers.min(self.clients)
+    }
+}
+
 /// Designs that are left out, with the reasons.
 type LeftOut = Vec<(Design, String)>;
 
@@ -82,9 +103,24 @@ impl Report {
     /// The side whose throughput is the result: the design that was asked for, or the best one.
     fn main(&self) -> &Measured {
         match self.comparison {
-            Comparison::Design(_) => &self.sides[0],
+            Comparison::Design(_) | Comparison::Bound(_) => &self.sides[0],
             Comparison::Designs | Comparison::Bursts(_) => self.best(),
         }
+    }
+
+    /// The bound of the design, where it was measured.
+    fn bound(&self) -> Option<Bound> {
+        let (Comparison::Bound(_), [design, direct, together]) = (self.comparison, &self.sides[..]) else {
+            return None;
+        };
+        let (arrangement, middle) = (&design.run.arrangement, together.run.middle());
+        let drawn = middle.operations() as f64 / middle.drawing.as_secs_f64().max(1e-9);
+        Some(Bound {
+            workers: arrangement.workers() as f64 * together.run.throughput_per_second(),
+            clients: arrangement.clients().len() as f64 * drawn,
+            direct: direct.run.throughput_per_second(),
+            design: design.run.throughput_per_second(),
+        })
     }
 
     fn best(&self) -> &Measured {
@@ -131,10 +167,11 @@ impl Settings {
             domain_size: args.domain_size,
             pin: !args.common.no_pin && machine::may_pin(&machine),
         };
-        let comparison = match (args.all_designs, args.burst_ladder) {
-            (true, _) => Comparison::Designs,
-            (false, true) => Comparison::Bursts(design),
-            (false, false) => Comparison::Design(design),
+        let comparison = match (args.all_designs, args.burst_ladder, args.bound) {
+            (true, ..) => Comparison::Designs,
+            (_, true, _) => Comparison::Bursts(design),
+            (.., true) => Comparison::Bound(design),
+            _ => Comparison::Design(design),
         };
         load.check().map_err(refused)?;
         let rounds = repeated("--rounds", args.rounds)? as usize;
@@ -156,7 +193,7 @@ impl Settings {
         let domain_size = self.threads.domain_size.filter(|_| design == Design::Configured);
         let refused = self.threads.domain_size.is_some()
             && design != Design::Configured
-            && self.comparison != Comparison::Designs;
+            && !matches!(self.comparison, Comparison::Designs | Comparison::Bound(_));
         if refused {
             return Err(LoadError::SizeIsGiven(design));
         }
@@ -192,6 +229,23 @@ impl Settings {
         let is_compared = arrangement.access() == Access::Delegated && !self.alone;
         let direct = self.direct(&arrangement).filter(|_| is_compared);
         Ok([self.side(design.name(), arrangement)].into_iter().chain(direct).collect())
+    }
+
+    /// A design that delegates, direct use by all threads, and one thread that makes operations together.
+    fn bounded(&self, design: Design) -> Result<Vec<Side>, CliError> {
+        let arrangement = self.arrangement(design).map_err(refused)?;
+        let direct = self.arrangement(Design::Se).map_err(refused)?;
+        if arrangement.access() == Access::Direct {
+            return Err(CliError::bad_input(format!(
+                "--bound: {design} delegates nothing, so messages do not bound it; use sn-numa, sn-thread or configured with --domain-size"
+            )));
+        }
+        let together = Arrangement::together(&self.machine, self.threads.pin);
+        Ok(vec![
+            self.side(design.name(), arrangement),
+            self.side(Design::Se.name(), direct),
+            self.side("together", together),
+        ])
     }
 
     /// Every size of bursts.
@@ -233,6 +287,7 @@ impl Settings {
         match self.comparison {
             Comparison::Design(design) => Ok((self.delegation(design, choice)?, Vec::new())),
             Comparison::Bursts(design) => Ok((self.bursts(design)?, Vec::new())),
+            Comparison::Bound(design) => Ok((self.bounded(design)?, Vec::new())),
             Comparison::Designs => self.designs(choice),
         }
     }
@@ -261,7 +316,8 @@ pub(crate) fn watched<R>(
 /// Refuses a benchmark that would be refused before it begins, as far as that can be known without measuring.
 pub(crate) fn check(args: &DomainsBenchArgs) -> Result<(), CliError> {
     let settings = Settings::of(args)?;
-    if let Comparison::Design(design) | Comparison::Bursts(design) = settings.comparison
+    if let Comparison::Design(design) | Comparison::Bursts(design) | Comparison::Bound(design) =
+        settings.comparison
         && (design != Design::Configured || settings.threads.domain_size.is_some())
     {
         settings.arrangement(design).map_err(refused)?;

@@ -115,6 +115,49 @@ fn a_structure_used_directly_has_nothing_to_be_compared_with() {
     assert_eq!((names(&json), &json["tried"]), (vec!["configured", "direct"], &Value::Null));
 }
 
+#[test]
+fn a_design_is_set_beside_what_its_threads_could_do_at_most() {
+    let (text, json) = measured(&["--structure", "b-tree", "--workload", "ycsb-a", "--bound"]);
+    assert_eq!(names(&json), ["sn-thread", "se", "together"]);
+    assert_sides_are_whole(&json, 2);
+    let bound = |key: &str| json["bound"][key].as_f64().expect("a number");
+    assert!(bound("workers_tps") > 0.0 && bound("clients_tps") > 0.0);
+    let most = bound("workers_tps").min(bound("clients_tps")) / bound("direct_tps");
+    assert!((most - bound("most_to_direct")).abs() < 1e-9, "{json}");
+    assert!(text.contains("16 operations together, drawn before") && text.contains("bound  "), "{text}");
+    for (design, why) in [("se", "delegates nothing"), ("sn-thread", "owned-tree belongs to one worker")] {
+        let structure = if design == "se" { "b-tree" } else { "owned-tree" };
+        let options = ["bench", "domains", "--structure", structure, "--design", design, "--bound"];
+        let complaint = refused(&options);
+        assert!(complaint.contains(why), "{complaint}");
+    }
+}
+
+#[test]
+fn designs_of_several_structures_and_workloads_are_in_one_table() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("result.json").to_str().expect("text").to_owned();
+    let quick = ["--records", "300", "--seconds", "0.01", "--rounds", "1", "--no-pin", "--json", &path];
+    let of =
+        ["bench", "domains-designs", "--structures", "b-tree,owned-tree", "--workloads", "ycsb-a,ycsb-d"];
+    let output = run(&[&of[..], &["--clients", "1", "--workers", "1"], &quick].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).expect("the file")).expect("one JSON object");
+    let loads = json["loads"].as_array().expect("a list");
+    let named: Vec<_> = loads.iter().map(|load| (&load["structure"], &load["workload"])).collect();
+    assert_eq!(named.len(), 4, "{named:?}");
+    for load in loads {
+        let candidates = load["candidates"].as_array().expect("a list");
+        assert!(candidates.iter().any(|one| one["factor_to_best"] == 1.0), "{load}");
+        assert!(load["factor_to_best"].as_f64() >= load["worst_factor_to_best"].as_f64(), "{load}");
+    }
+    let text = stdout(&output);
+    assert!(text.contains("worst rigid") && text.contains("configured  at least 0.95"), "{text}");
+    let complaint = refused(&["bench", "domains-designs", "--structures", "b-trie"]);
+    assert!(complaint.contains("no structure 'b-trie'"), "{complaint}");
+}
+
 /// Runs an experiment, and returns its text and its JSON.
 fn experiment(name: &str, more: &[&str]) -> (String, Value) {
     let directory = tempfile::tempdir().expect("a directory");

@@ -137,6 +137,32 @@ fn a_call_that_would_wait_for_itself_is_refused() {
     assert_eq!(burst.expect("the outer one runs"), Err(Why::WouldDeadlock));
 }
 
+/// Tasks of three domains that call each other in a ring at the same time: the one that would close the ring is refused, and the others go on.
+#[test]
+fn of_calls_in_a_ring_one_is_refused() {
+    let names = ["a", "b", "c"];
+    let domains = start(&names.map(|name| (name, 1)));
+    let ring = names.map(|name| domains.at(name).expect("a domain").place(name, ()).expect("free"));
+    for _ in 0..100 {
+        let barrier = Arc::new(Barrier::new(ring.len()));
+        let call = |at: usize| {
+            let (mut inner, barrier) = (domains.client(), Arc::clone(&barrier));
+            let next = ring[(at + 1) % ring.len()].clone();
+            let task = move |(): &()| {
+                barrier.wait();
+                inner.call_blocking(&next, |()| ())
+            };
+            domains.client().try_call(&ring[at], task).expect("there is room")
+        };
+        let calls: Vec<_> = (0..ring.len()).map(call).collect();
+        let answers: Vec<_> = calls.into_iter().map(|call| call.wait().expect("it runs")).collect();
+        let refused =
+            |answer: &&Result<(), CallError>| matches!(answer, Err(CallError::Refused(Why::WouldDeadlock)));
+        assert_eq!(answers.iter().filter(refused).count(), 1, "{answers:?}");
+        assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2, "{answers:?}");
+    }
+}
+
 #[test]
 fn shutdown_says_what_was_not_done() {
     let domains = start(&[("d", 1)]);

@@ -3,7 +3,8 @@
 //! Owns: the order in which nodes are latched for a split: the parent, then the node, then the new one. Never: waits.
 
 use super::node::{ENTRIES, Latch};
-use super::{Attempt, Interruption, MAX_HEIGHT, NUMBER_BITS, Release, Restart, Subscription, Tree, Visited};
+use super::sync::Release;
+use super::{Attempt, Interruption, MAX_HEIGHT, NUMBER_BITS, Restart, Subscription, Tree, Visited};
 
 impl Tree {
     /// Attempts to insert a key with a value; returns false if it is there, and changes nothing then.

@@ -11,7 +11,7 @@
 
 use super::sync::{Acquire, AtomicU64, Relaxed, Release, fence};
 use super::{Interruption, Restart};
-use crate::planted::{Bug, pause, planted};
+use crate::planted::{Bug, ordering, pause, planted};
 
 /// Entries of a node: with its header it takes 1 KiB.
 pub(super) const ENTRIES: usize = if cfg!(loom) { 3 } else { 63 };
@@ -69,7 +69,7 @@ impl Node {
     /// The version, while nobody changes the node.
     #[inline]
     pub(super) fn stable(&self) -> Result<u64, Restart> {
-        let word = self.word.load(Acquire);
+        let word = self.word.load(ordering(Bug::VersionReadRelaxed, Acquire));
         if word & LATCHED == 0 { Ok(word & !WRITING) } else { Err(Interruption::Latched.into()) }
     }
 
@@ -77,7 +77,9 @@ impl Node {
     #[inline]
     pub(super) fn check(&self, word: u64) -> Result<(), Restart> {
         pause();
-        fence(Acquire);
+        if !planted(Bug::ReaderFenceLeftOut) {
+            fence(Acquire);
+        }
         if self.word.load(Relaxed) & !WRITING == word { Ok(()) } else { Err(Interruption::Changed.into()) }
     }
 
@@ -130,10 +132,13 @@ impl Node {
         if planted(Bug::LatchedBlindly) {
             before = self.stable()?;
         }
-        self.word.compare_exchange(before, before | LATCHED, Acquire, Relaxed).map_err(|now| {
+        let acquire = ordering(Bug::LatchTakenRelaxed, Acquire);
+        self.word.compare_exchange(before, before | LATCHED, acquire, Relaxed).map_err(|now| {
             if now & !(LATCHED | WRITING) == word { Interruption::Latched } else { Interruption::Changed }
         })?;
-        fence(Release);
+        if !planted(Bug::WriterFenceLeftOut) {
+            fence(Release);
+        }
         Ok(Latch { node: self, before, changed: false })
     }
 
@@ -163,7 +168,7 @@ impl Node {
         } else {
             Err(Interruption::Changed.into())
         };
-        self.word.store(word, Release);
+        self.word.store(word, ordering(Bug::WriteEndedRelaxed, Release));
         result
     }
 }
@@ -253,6 +258,6 @@ impl Drop for Latch<'_> {
     #[inline]
     fn drop(&mut self) {
         let raised = if self.changed && !planted(Bug::VersionKept) { VERSION } else { 0 };
-        self.node.word.store(self.before + raised, Release);
+        self.node.word.store(self.before + raised, ordering(Bug::LatchReleasedRelaxed, Release));
     }
 }

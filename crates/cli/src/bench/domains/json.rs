@@ -45,6 +45,7 @@ pub(super) fn report(report: &Report) -> Value {
         Comparison::Design(_) => "delegation",
         Comparison::Designs => "designs",
         Comparison::Bursts(_) => "bursts",
+        Comparison::Bound(_) => "bound",
     };
     let left_out: Map<String, Value> =
         report.left_out.iter().map(|(design, why)| (design.name().to_owned(), json!(why))).collect();
@@ -62,6 +63,13 @@ pub(super) fn report(report: &Report) -> Value {
         "runs": main.run.throughputs_per_second(),
         "interrupted": main.run.interrupted,
         "cost": cost(report),
+        "bound": report.bound().map(|bound| json!({
+            "workers_tps": bound.workers,
+            "clients_tps": bound.clients,
+            "direct_tps": bound.direct,
+            "most_to_direct": bound.most() / bound.direct,
+            "design_to_direct": bound.design / bound.direct,
+        })),
         "sides": report.sides.iter().map(|measured| side(measured, best)).collect::<Vec<_>>(),
         "tried": report.choice.as_ref().map(|choice| {
             let tried = choice.tried.iter().map(|(arrangement, tps)| json!({

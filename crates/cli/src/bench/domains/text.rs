@@ -17,7 +17,7 @@ pub(super) fn report(report: &Report) -> String {
     let _ = head(&mut out, report);
     let _ = match report.comparison {
         Comparison::Design(_) => one(&mut out, report),
-        Comparison::Designs | Comparison::Bursts(_) => several(&mut out, report),
+        Comparison::Designs | Comparison::Bursts(_) | Comparison::Bound(_) => several(&mut out, report),
     };
     let _ = foot(&mut out, report);
     out
@@ -29,6 +29,7 @@ fn head(out: &mut String, report: &Report) -> std::fmt::Result {
         Comparison::Design(design) => design.name().to_owned(),
         Comparison::Designs => "all designs".to_owned(),
         Comparison::Bursts(design) => format!("{design} by burst sizes"),
+        Comparison::Bound(design) => format!("{design} and its bound"),
     };
     writeln!(out, "domains: {} on {}, {what}", load.mix, load.kind)?;
     writeln!(
@@ -160,6 +161,16 @@ fn several(out: &mut String, report: &Report) -> std::fmt::Result {
             };
             writeln!(out, "{name:<12}{}{}", run.arrangement, places(&run.arrangement))?;
         }
+    }
+    if let Some(bound) = report.bound() {
+        writeln!(
+            out,
+            "bound       workers {} operations/s, clients {}: at most {:.2} of direct use, of which it has {:.2}",
+            rate(bound.workers),
+            rate(bound.clients),
+            bound.most() / bound.direct,
+            bound.design / bound.direct
+        )?;
     }
     for (design, why) in &report.left_out {
         writeln!(out, "{:<12}left out: {why}", design.name())?;
