@@ -62,7 +62,7 @@ pub use controller::{
     Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
     Predicted, Setting, Trigger, Verdict, WaitReason,
 };
-pub use cost::{Cost, Weights, evaluate};
+pub use cost::{CYCLES_PER_NS, Cost, Weights, evaluate};
 pub use error::AdaptError;
 #[cfg(feature = "exact")]
 pub use exact::{ExactPlan, SLICES_TIMES_WORKERS_MAX, solve_exactly};
