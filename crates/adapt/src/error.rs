@@ -92,6 +92,14 @@ pub enum AdaptError {
         /// Its value, as text.
         value: String,
     },
+    /// Costs of synchronization that are none.
+    #[error(
+        "these are no costs of synchronization: {detail}; measure them again with `atrapos topology --measure`"
+    )]
+    SyncCosts {
+        /// What is wrong with them.
+        detail: String,
+    },
     /// A setting of the controller with which it cannot work.
     #[error("the setting '{name}' of the controller is {value}; {cure}")]
     Setting {

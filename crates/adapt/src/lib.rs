@@ -53,6 +53,7 @@ mod scheme;
 mod search;
 mod spread;
 mod steps;
+mod sync_costs;
 mod trace;
 mod workload;
 
@@ -76,5 +77,6 @@ pub use report::{render_plan, render_scheme, render_steps};
 pub use scheme::{Partition, PlannedScheme, TableScheme};
 pub use search::{Settings, choose_partitioning, choose_placement, search};
 pub use steps::{Step, apply_steps, steps_between};
+pub use sync_costs::{PairCost, SyncCosts};
 pub use trace::{PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkloadTrace};
 pub use workload::{SLICES_MAX, SyncPoint, Workload};

@@ -182,7 +182,8 @@ pub(crate) struct TopologyArgs {
     #[arg(long, value_name = "T", default_value = "live")]
     pub(crate) topology: String,
     /// Time round trips between the cores of this machine and derive its islands from them. For machines that lie, as most
-    /// virtual ones do.
+    /// virtual ones do. Times also what a synchronization of two workers costs, and stores it for databases that adapt (in
+    /// ~/.cache/atrapos/sync-costs.json, or the file that ATRAPOS_SYNC_COSTS names).
     #[arg(long)]
     pub(crate) measure: bool,
     /// Print one JSON object.
