@@ -92,6 +92,12 @@ pub enum AdaptError {
         /// Its value, as text.
         value: String,
     },
+    /// A mix of transaction classes that is none of those recorded.
+    #[error("the mix cannot be planned for: {detail}")]
+    Mix {
+        /// What is wrong with it, and the cure.
+        detail: String,
+    },
     /// Costs of synchronization that are none.
     #[error(
         "these are no costs of synchronization: {detail}; measure them again with `atrapos topology --measure`"

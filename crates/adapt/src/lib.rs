@@ -55,6 +55,7 @@ mod spread;
 mod steps;
 mod sync_costs;
 mod trace;
+mod what_if;
 mod workload;
 
 pub use anticipate::{AnticipatedTable, anticipate};

@@ -227,6 +227,12 @@ impl Workload {
         &self.rows
     }
 
+    /// Sets the rows of every slice; none where they are not known.
+    pub(crate) fn set_rows(&mut self, rows: Vec<f64>) {
+        debug_assert!(rows.is_empty() || rows.len() == self.cost_cycles.len(), "one number per slice");
+        self.rows = rows;
+    }
+
     /// The same statistics with other costs.
     pub(crate) fn with_costs(&self, costs: Vec<f64>) -> Self {
         debug_assert_eq!(costs.len(), self.cost_cycles.len(), "one cost per slice");
