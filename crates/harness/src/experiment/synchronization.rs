@@ -3,12 +3,12 @@
 //!
 //! Transactions read two rows. Where both are on the home, a transaction takes the time that all transactions take; where clients
 //! choose the second among all rows, half of the transactions reach the other worker, and the rest of the time is what synchronization
-//! takes: messages at both ends with their lines, suspension, locks, the second poll. All workers are saturated, so time is processor time.
+//! takes: messages at both ends with their lines, suspension, locks, the second poll. Time is the time in which workers find work: one that waits for a
+//! worker whose core the system has taken away does not.
 //!
 //! Owns: the measurement. Never: decides what follows for the cost model.
 //!
-//! Runs of both kinds take turns on one database, and the least of each counts: what disturbs a run makes it longer, and a worker that
-//! the system has stopped keeps all others waiting.
+//! Runs of both kinds take turns on one database, and the least of each counts: what disturbs a run makes it longer.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,13 +95,16 @@ pub fn run(
             measured: setup.phase - setup.phase / 4,
             run: run as u64,
         };
+        let before = db.worker_reports();
         let result = driver::run(&db, &workloads[at], &options, interrupt, &mut |_: Progress| {})?;
         if interrupt.load(Ordering::Relaxed) {
             return Err(ExperimentError::Interrupted);
         }
         ledger.add(&result.tallies_all);
         let tps = result.throughput_tps();
-        times[at].push(1e9 * WORKERS as f64 / tps);
+        let now = db.worker_reports();
+        let busy = before.iter().zip(&now).map(|(before, now)| now.runtime.busy_ratio_since(&before.runtime));
+        times[at].push(1e9 * busy.sum::<f64>() / tps);
         watch(Watched { what: "synchronization", elapsed: setup.phase, tps });
     }
     audit_and_close(db, &workloads[0], &ledger)?;
