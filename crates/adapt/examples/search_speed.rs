@@ -82,7 +82,7 @@ fn statistics(tables: usize, slices: usize, skewed: bool) -> Result<Workload, Bo
             let elsewhere = if table % 2 == 0 && slice % 100 == 99 { (slice * 31) % slices } else { slice };
             let partners = vec![slice as u32, (table * slices + elsewhere) as u32];
             let count = 200.0 * weight(slice);
-            points.push(SyncPoint { partners, bytes: count * 32.0, count });
+            points.push(SyncPoint { partners, bytes: count * 32.0, count, again: 0.0 });
         }
     }
     Ok(Workload::new(costs.collect(), points, 1.0)?)

@@ -90,6 +90,7 @@ pub fn anticipate(
                         partners: partners.collect(),
                         bytes: point.bytes as f64 * count,
                         count,
+                        again: 0.0,
                     });
                 }
             }

@@ -9,6 +9,7 @@
 //! TS(S, W) = sum over synchronization points C(s)           byte distances
 //! C(s)     = (n - 1) x Distance x Size over nested islands, see `Platform`; Size = bytes + count x message_bytes
 //! EX(S, W) = sum over synchronization points count x (n - 1)             n: the workers that take part
+//!                                                          where count is less by a part of those that met again, see below
 //! SC(S, W) = cycles_per_byte x TS + exchange_cycles x EX                 cycles
 //! J(S, W)  = balance x RU / T  +  busiest x (RU_max / RU_avg - 1)  +  synchronization x SC / T  +  partitions x cuts / (M N)
 //! ```
@@ -17,7 +18,9 @@
 //! search may weigh one against the other. The busiest worker, which limits the throughput, has a term of its own: of RU, one of
 //! 80 workers with twice its share is 2.5%, but it halves the throughput; RU beside it lets a search see progress that does not
 //! concern the busiest one. `exchange_cycles` are what programs do at a synchronization however near the workers are: suspension, locks,
-//! a second poll, handling of messages. The last term is the paper's oversaturation: partitions that bring nothing
+//! a second poll, handling of messages. `count` has every synchronization point of every transaction; the end of a transaction, one of the three messages of a first one, is sent to each
+//! worker once, so points among data that has met before in the transaction count for less: two thirds of `message_bytes`, four fifths of
+//! `exchange_cycles`. The last term is the paper's oversaturation: partitions that bring nothing
 //! are not made. With `busiest`, `partitions`, `exchange_cycles` and `message_bytes` at 0, `J` knows nothing beyond the paper's two metrics.
 //!
 //! Invariants: no term is negative; `J` is 0 only for perfect balance without a message and without a cut. A worker that
@@ -29,6 +32,17 @@ use crate::platform::{Platform, Span};
 use crate::scheme::PlannedScheme;
 use crate::workload::{SyncPoint, Workload};
 use serde::{Deserialize, Serialize};
+
+/// Cycles of all statistics and weights in a nanosecond: those of a processor of 2 GHz, whichever one is there. So time has one unit on every
+/// processor, also where its counter counts something else.
+pub const CYCLES_PER_NS: f64 = 2.0;
+
+/// The part of the messages of a synchronization point that is the end of its transaction: of request, reply and end, one.
+const END_MESSAGES: f64 = 1.0 / 3.0;
+
+/// The part of the work of programs at a synchronization point that the end of its transaction is: of six ends of messages, and a suspension that
+/// takes as long as four (decision 113), two.
+const END_EXCHANGE: f64 = 0.2;
 
 /// Weights of the objective's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -48,7 +62,7 @@ pub struct Weights {
     /// L3 island.
     pub cycles_per_byte: f64,
     /// Bytes that every synchronization point exchanges beyond its data. Default 384: a line at both ends of a request, a reply and
-    /// a release. 0 is the paper's model, in which an exchange of nothing is free.
+    /// the end of the transaction. 0 is the paper's model, in which an exchange of nothing is free.
     pub message_bytes: f64,
     /// Cycles that each further worker of a synchronization point costs, however near it is. Default 1,000: measured, as what is left of
     /// 0.76 us for a synchronization of two workers of one L3 island when the lines are taken off (decision 86).
@@ -105,9 +119,14 @@ impl Weights {
     /// Cycles of a synchronization point per unit of distance, and per worker beyond the first.
     pub(crate) fn sync_cycles(&self, point: &SyncPoint) -> SyncCycles {
         SyncCycles {
-            per_distance: self.cycles_per_byte * (point.bytes + point.count * self.message_bytes),
-            per_worker: self.exchange_cycles * point.count,
+            per_distance: self.cycles_per_byte * self.sync_bytes(point),
+            per_worker: self.exchange_cycles * (point.count - END_EXCHANGE * point.again),
         }
+    }
+
+    /// Bytes that a synchronization point moves in all, those of its messages included.
+    fn sync_bytes(&self, point: &SyncPoint) -> f64 {
+        point.bytes + self.message_bytes * (point.count - END_MESSAGES * point.again)
     }
 
     /// The weights where synchronization costs `factor` times as much.
@@ -211,7 +230,7 @@ pub fn evaluate(
         ranks.clear();
         ranks.extend(point.partners.iter().map(|slice| platform.rank(owners[*slice as usize])));
         let span = platform.span_of_ranks(&mut ranks);
-        sync_byte_distance += span.distance * (point.bytes + point.count * weights.message_bytes);
+        sync_byte_distance += span.distance * weights.sync_bytes(point);
         sync_cycles += weights.sync_cycles(point).of(span);
     }
     let partitions = scheme.partition_count();

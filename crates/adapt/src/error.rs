@@ -92,6 +92,20 @@ pub enum AdaptError {
         /// Its value, as text.
         value: String,
     },
+    /// A mix of transaction classes that is none of those recorded.
+    #[error("the mix cannot be planned for: {detail}")]
+    Mix {
+        /// What is wrong with it, and the cure.
+        detail: String,
+    },
+    /// Costs of synchronization that are none.
+    #[error(
+        "these are no costs of synchronization: {detail}; measure them again with `atrapos topology --measure`"
+    )]
+    SyncCosts {
+        /// What is wrong with them.
+        detail: String,
+    },
     /// A setting of the controller with which it cannot work.
     #[error("the setting '{name}' of the controller is {value}; {cure}")]
     Setting {

@@ -314,6 +314,7 @@ mod tests {
                 partners: vec![(0, 1, 1).into(), (0, 1, 3).into()],
                 bytes: 8,
                 count: 1,
+                again: 0,
             }],
             classes: Vec::new(),
         }

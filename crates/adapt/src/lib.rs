@@ -53,7 +53,9 @@ mod scheme;
 mod search;
 mod spread;
 mod steps;
+mod sync_costs;
 mod trace;
+mod what_if;
 mod workload;
 
 pub use anticipate::{AnticipatedTable, anticipate};
@@ -62,7 +64,7 @@ pub use controller::{
     Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
     Predicted, Setting, Trigger, Verdict, WaitReason,
 };
-pub use cost::{Cost, Weights, evaluate};
+pub use cost::{CYCLES_PER_NS, Cost, Weights, evaluate};
 pub use error::AdaptError;
 #[cfg(feature = "exact")]
 pub use exact::{ExactPlan, SLICES_TIMES_WORKERS_MAX, solve_exactly};
@@ -76,5 +78,6 @@ pub use report::{render_plan, render_scheme, render_steps};
 pub use scheme::{Partition, PlannedScheme, TableScheme};
 pub use search::{Settings, choose_partitioning, choose_placement, search};
 pub use steps::{Step, apply_steps, steps_between};
+pub use sync_costs::{PairCost, SyncCosts};
 pub use trace::{PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkloadTrace};
 pub use workload::{SLICES_MAX, SyncPoint, Workload};

@@ -7,8 +7,8 @@
 //! - `tables`: `name`, and `partitions` in key order, each with its `worker` and `cost_cycles`, the cost of the actions
 //!   on each of its sub-partitions (`ATraPos §V-D`, the first array), and optionally their extents: `starts`, their first keys, and
 //!   `rows`;
-//! - `sync_points`: `partners` as `[table, partition, sub-partition]`, `bytes` exchanged in all, and `count` (the second
-//!   array, folded over the partitions that recorded it);
+//! - `sync_points`: `partners` as `[table, partition, sub-partition]`, `bytes` exchanged in all, `count`, and optionally `again`, the
+//!   part of `count` in which the partners had met before in the same transaction (the second array, folded over the partitions that recorded it);
 //! - `classes`: the flow graphs, see [`ClassFlow`].
 //!
 //! Never: opens a file. Invariant: a trace that became a [`Workload`](crate::Workload) does not contradict itself.
@@ -79,7 +79,7 @@ pub struct TableTrace {
 pub struct PartitionTrace {
     /// The worker that owns it.
     pub worker: WorkerIndex,
-    /// Cost of the actions on each of its sub-partitions, in cycles and in key order.
+    /// Cost of the actions on each of its sub-partitions, in cycles ([`CYCLES_PER_NS`](crate::CYCLES_PER_NS)) and in key order.
     pub cost_cycles: Vec<u64>,
     /// First key of each sub-partition; empty where keys are not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,6 +123,15 @@ pub struct SyncPointTrace {
     pub bytes: u64,
     /// Number of times that it happened.
     pub count: u64,
+    /// How often of these all partners but the first had taken part in an earlier synchronization point of the same transaction: no
+    /// end of the transaction is sent to them for this one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub again: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl WorkloadTrace {

@@ -42,6 +42,8 @@ pub struct SyncPoint {
     pub bytes: f64,
     /// Number of times that it happened.
     pub count: f64,
+    /// How often of these all partners had met before in the same transaction, so that its end is sent to none of them for this one.
+    pub again: f64,
 }
 
 /// The greatest number of parts in which a synchronization point is seen by other slices.
@@ -49,17 +51,17 @@ const PARTS_MAX: usize = 16;
 
 /// Synchronization points with distinct, ascending partners, of which each set appears once; those of fewer than two partners are left out.
 fn joined(points: impl Iterator<Item = SyncPoint>) -> Vec<SyncPoint> {
-    let mut by_partners: BTreeMap<Vec<u32>, (f64, f64)> = BTreeMap::new();
-    for SyncPoint { mut partners, bytes, count } in points {
+    let mut by_partners: BTreeMap<Vec<u32>, (f64, f64, f64)> = BTreeMap::new();
+    for SyncPoint { mut partners, bytes, count, again } in points {
         partners.sort_unstable();
         partners.dedup();
         if partners.len() >= 2 && count > 0.0 {
             let sum = by_partners.entry(partners).or_default();
-            *sum = (sum.0 + bytes, sum.1 + count);
+            *sum = (sum.0 + bytes, sum.1 + count, sum.2 + again);
         }
     }
     let points = by_partners.into_iter();
-    points.map(|(partners, (bytes, count))| SyncPoint { partners, bytes, count }).collect()
+    points.map(|(partners, (bytes, count, again))| SyncPoint { partners, bytes, count, again }).collect()
 }
 
 impl Workload {
@@ -102,11 +104,14 @@ impl Workload {
             let (what, cure) = ("sub-partitions", "fewer sub-partitions per partition");
             return Err(AdaptError::TooLarge { what, found, max: SLICES_MAX, cure });
         }
-        for SyncPoint { partners, bytes, count } in &sync_points {
-            let (bytes, count) = (*bytes, *count);
-            let numbers = [bytes, count];
+        for SyncPoint { partners, bytes, count, again } in &sync_points {
+            let (bytes, count, again) = (*bytes, *count, *again);
+            let numbers = [bytes, count, again];
             if numbers.iter().any(|number| !(number.is_finite() && *number >= 0.0)) {
                 return wrong(format!("a synchronization point exchanges {bytes} bytes {count} times"));
+            }
+            if again > count {
+                return wrong(format!("a synchronization point happened {count} times, {again} times again"));
             }
             if count == 0.0 && bytes > 0.0 {
                 return wrong(format!("a synchronization point never happened but exchanged {bytes} bytes"));
@@ -222,6 +227,12 @@ impl Workload {
         &self.rows
     }
 
+    /// Sets the rows of every slice; none where they are not known.
+    pub(crate) fn set_rows(&mut self, rows: Vec<f64>) {
+        debug_assert!(rows.is_empty() || rows.len() == self.cost_cycles.len(), "one number per slice");
+        self.rows = rows;
+    }
+
     /// The same statistics with other costs.
     pub(crate) fn with_costs(&self, costs: Vec<f64>) -> Self {
         debug_assert_eq!(costs.len(), self.cost_cycles.len(), "one cost per slice");
@@ -233,6 +244,7 @@ impl Workload {
         self.cost_cycles.iter_mut().for_each(|cost| *cost *= factor);
         for point in &mut self.sync_points {
             (point.bytes, point.count) = (point.bytes * factor, point.count * factor);
+            point.again *= factor;
         }
     }
 
@@ -273,13 +285,14 @@ impl Workload {
             let widest = widths.map(|(begin, end)| end - begin).fold(1.0, f64::max);
             let parts = (widest.ceil() as usize).min(PARTS_MAX);
             let (bytes, count) = (point.bytes / parts as f64, point.count / parts as f64);
+            let again = point.again / parts as f64;
             for part in 0..parts {
                 let inside = (part as f64 + 0.5) / parts as f64;
                 let partners = point.partners.iter().map(|slice| {
                     let (begin, end) = places[*slice as usize];
                     (begin + inside * (end - begin)) as u32
                 });
-                points.push(SyncPoint { partners: partners.collect(), bytes, count });
+                points.push(SyncPoint { partners: partners.collect(), bytes, count, again });
             }
         }
         let (names, classes, seconds) = (self.names.clone(), self.classes.clone(), self.seconds);
@@ -344,6 +357,7 @@ impl WorkloadTrace {
                     partners: partners.collect::<Result<_, AdaptError>>()?,
                     bytes: point.bytes as f64,
                     count: point.count as f64,
+                    again: point.again as f64,
                 })
             })
             .collect::<Result<_, AdaptError>>()?;

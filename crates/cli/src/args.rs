@@ -182,7 +182,8 @@ pub(crate) struct TopologyArgs {
     #[arg(long, value_name = "T", default_value = "live")]
     pub(crate) topology: String,
     /// Time round trips between the cores of this machine and derive its islands from them. For machines that lie, as most
-    /// virtual ones do.
+    /// virtual ones do. Times also what a synchronization of two workers costs, and stores it for databases that adapt (in
+    /// ~/.cache/atrapos/sync-costs.json, or the file that ATRAPOS_SYNC_COSTS names).
     #[arg(long)]
     pub(crate) measure: bool,
     /// Print one JSON object.
@@ -193,6 +194,15 @@ pub(crate) struct TopologyArgs {
     pub(crate) toml: bool,
 }
 
+/// Reads the share of a transaction class.
+fn share(text: &str) -> Result<(String, f64), String> {
+    let of = || {
+        let (class, share) = text.split_once('=')?;
+        Some((class.trim().to_owned(), share.trim().parse().ok()?))
+    };
+    of().ok_or_else(|| format!("'{text}' is no class with a share; write CLASS=SHARE, as in payment=0.5"))
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// The machine to plan for: `live`, a description such as "pack:8 core:10 pu:1", or a machine file (.toml).
@@ -201,6 +211,11 @@ pub(crate) struct PlanArgs {
     /// The statistics to plan for, as `bench --record` writes them.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,
+    /// Plan for another mix of transaction classes than the recorded one: names and shares, such as
+    /// get-subscriber-data=3,update-location=1. What actions cost, and where, stays as it was recorded; which of them meet follows
+    /// from the flow graphs of the classes. Classes that are not named do not run.
+    #[arg(long, value_name = "CLASS=SHARE,..", value_delimiter = ',', value_parser = share)]
+    pub(crate) mix: Vec<(String, f64)>,
     /// Find the best scheme there is by an integer program, and say how far the usual search is from it. For small cases.
     #[arg(long)]
     pub(crate) exact: bool,

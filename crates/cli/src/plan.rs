@@ -47,8 +47,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     let unfit = |error: AdaptError| refuse(&args.trace, &error);
     let platform = Platform::for_workers(&machine, trace.workers).map_err(unfit)?;
-    let Attributed { workload, weights } =
+    let Attributed { mut workload, weights } =
         attribute(&trace, &platform, &Settings::default().weights).map_err(unfit)?;
+    if !args.mix.is_empty() {
+        workload = workload.with_mix(&args.mix).map_err(CliError::bad_input)?;
+    }
     let today = trace.scheme().map_err(unfit)?;
     let settings = Settings { weights, ..Settings::default() };
     let (plan, optimum) = propose(args, &workload, &platform, &today, &settings)?;

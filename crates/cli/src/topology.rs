@@ -1,6 +1,9 @@
 //! `atrapos topology`: the structure of the machine.
 //!
-//! Owns: assigning the measurement of round trips to the machine it was made on. Never: derives islands itself.
+//! Owns: assigning the measurement of round trips to the machine it was made on. Never: derives islands itself. What synchronization costs
+//! is measured in `costs`.
+
+mod costs;
 
 use atrapos_runtime::measure::{MeasureOptions, measure_round_trips};
 use atrapos_topology::report::{render_tree, to_json, to_toml};
@@ -13,6 +16,7 @@ use crate::{machine, output};
 /// Runs `atrapos topology`.
 pub(crate) fn topology(args: &TopologyArgs) -> Result<(), CliError> {
     let mut machine = machine::read(&args.topology)?;
+    let mut synchronization = String::new();
     if args.measure {
         if !machine.is_live() {
             return Err(CliError::bad_input(format!(
@@ -20,20 +24,22 @@ pub(crate) fn topology(args: &TopologyArgs) -> Result<(), CliError> {
                 machine.origin()
             )));
         }
-        machine = measured(&machine)?;
+        let latencies = latencies(&machine)?;
+        synchronization = costs::measure(&machine, &latencies)?;
+        machine = machine.with_measured_islands(&latencies).map_err(CliError::failed)?;
     }
     let text = if args.json {
         format!("{:#}\n", to_json(&machine))
     } else if args.toml {
         to_toml(&machine)
     } else {
-        render_tree(&machine)
+        render_tree(&machine) + &synchronization
     };
     output::print(&text)
 }
 
-/// Returns the machine with the islands that round trips between its cores show.
-fn measured(machine: &Machine) -> Result<Machine, CliError> {
+/// Returns round trips between the cores of this machine, measured.
+fn latencies(machine: &Machine) -> Result<LatencyMatrix, CliError> {
     let cpus: Vec<usize> = machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
     let measured = measure_round_trips(&cpus, &MeasureOptions::default()).map_err(CliError::failed)?;
     for warning in &measured.warnings {
@@ -45,6 +51,5 @@ fn measured(machine: &Machine) -> Result<Machine, CliError> {
         .map(|cpu| u32::try_from(*cpu).map(CpuId))
         .collect::<Result<_, _>>()
         .map_err(CliError::failed)?;
-    let latencies = LatencyMatrix::new(&ids, &measured.ns).map_err(CliError::failed)?;
-    machine.with_measured_islands(&latencies).map_err(CliError::failed)
+    LatencyMatrix::new(&ids, &measured.ns).map_err(CliError::failed)
 }

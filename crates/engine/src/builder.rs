@@ -31,6 +31,7 @@ use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::DatabaseMemory;
 use crate::recovery::RecoveryProgress;
+use crate::sync_costs;
 
 pub use self::error::OpenError;
 
@@ -79,7 +80,8 @@ impl Builder {
     }
 
     /// Sets the adaptation of partitioning and placement to the workload ([`Adaptation::default`] by default). With one
-    /// worker it has no effect.
+    /// worker it has no effect. Costs of synchronization that have their defaults are those of this machine, if `atrapos topology --measure`
+    /// has stored any ([`sync_costs_file`](crate::sync_costs_file)).
     #[must_use]
     pub fn adaptation(mut self, adaptation: Adaptation) -> Builder {
         self.adaptation = Some(adaptation);
@@ -296,6 +298,7 @@ impl Builder {
         let schema = self.schema.take();
         let catalog = self.catalog(schema, directory.map(|(path, _)| path))?;
         let mut parts = Parts::new(Arc::new(catalog), workers, self.division.take())?;
+        let costs_warning = self.take_sync_costs(&machine);
         // Nothing is observed where there is nothing to choose.
         let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
         parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
@@ -324,8 +327,7 @@ impl Builder {
         let memory = DatabaseMemory::start(chunks, placed.nodes.clone())?;
         memory.reserve(self.reserve_bytes).map_err(OpenError::Setting)?;
         let runtime = self.runtime(&machine, &placed, parts.wal.as_deref());
-        let of_trees = memory.of_trees();
-        let runtime = parts.on_threads(runtime, of_trees).map_err(OpenError::Start)?;
+        let runtime = parts.on_threads(runtime, memory.of_trees()).map_err(OpenError::Start)?;
         let recover = |(opened, wal, progress): (DirectoryContents, _, _)| {
             opened.recover_with_threads(wal, runtime.handle(), &parts.scheme, progress)
         };
@@ -356,7 +358,15 @@ impl Builder {
             patience: self.patience,
             division: parts.division,
             durable,
+            costs_warning,
         })
+    }
+
+    /// Takes the costs of synchronization that are stored for this machine. Returns the reason, if some are not taken.
+    fn take_sync_costs(&mut self, machine: &Machine) -> Option<String> {
+        let found = sync_costs::found(self.adaptation, machine, sync_costs::stored());
+        self.adaptation = found.adaptation;
+        found.warning
     }
 
     /// Returns the settings of the workers' threads.

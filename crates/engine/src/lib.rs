@@ -29,6 +29,7 @@ mod recording;
 mod recovery;
 pub mod sim;
 mod stored;
+mod sync_costs;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -86,6 +87,7 @@ pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
 pub use recording::{ClassRecording, RecordedAction, RecordedFlow};
 pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
+pub use sync_costs::{sync_costs_file, sync_costs_machine};
 pub use verify::{Verification, VerifyError};
 
 /// The planted bugs by which the tests show that they can fail, and ways to damage a database at rest.

@@ -6,6 +6,8 @@
 //! Invariants: boundaries of sub-partitions ascend strictly inside the partition; both arrays have one entry per
 //! sub-partition; memory is bounded.
 
+use std::ops::RangeInclusive;
+
 use atrapos_storage::{KeyBuf, Tree};
 
 use crate::schema::TableId;
@@ -21,8 +23,11 @@ pub type Partner = (TableId, KeyBuf);
 pub struct Meeting {
     /// The other data that took part: the table and key of each.
     pub partners: Vec<Partner>,
-    /// Bytes that were exchanged.
+    /// Bytes of rows, keys and results that were exchanged.
     pub bytes: u64,
+    /// True if all of that had taken part in an earlier synchronization point of the transaction, so that no end is sent to it for
+    /// this one.
+    pub again: bool,
 }
 
 /// The synchronization points of a sub-partition.
@@ -75,6 +80,22 @@ impl PartitionMonitor {
     /// Adds to the cost of a sub-partition.
     pub fn charge(&mut self, part: usize, ticks: u64) {
         self.costs[part] += ticks;
+    }
+
+    /// The sub-partitions that have keys from `lower` on and below `upper` (to the end without it).
+    pub fn parts_of(&self, lower: &[u8], upper: Option<&[u8]>) -> RangeInclusive<usize> {
+        let first = self.part_of(lower);
+        let last =
+            upper.map_or(self.bounds.len(), |upper| self.bounds.partition_point(|bound| **bound < *upper));
+        first..=last.max(first)
+    }
+
+    /// Adds to the costs of sub-partitions, evenly: they have about equally many rows.
+    pub fn charge_evenly(&mut self, parts: RangeInclusive<usize>, ticks: u64) {
+        let count = (parts.end() + 1 - parts.start()) as u64;
+        for (at, part) in (0..).zip(parts) {
+            self.costs[part] += ticks / count + u64::from(at < ticks % count);
+        }
     }
 
     /// Records a synchronization point that began in a sub-partition and stands for so many. `draw` is a random number for sampling
@@ -172,6 +193,21 @@ mod tests {
             assert_eq!(left.meetings.iter().map(|meetings| meetings.count).sum::<u64>(), 9, "cut at {cut}");
             assert!(left.bounds.is_sorted_by(|a, b| a < b), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_range_is_charged_to_all_that_it_touches() {
+        let mut monitor = monitor(&[10, 20, 30], &[0, 0, 0, 0]);
+        let mut charge = |lower: u64, upper: Option<u64>, ticks| {
+            let upper = upper.map(|upper| upper.encode());
+            monitor.charge_evenly(monitor.parts_of(&lower.encode(), upper.as_deref()), ticks);
+            std::mem::replace(&mut monitor.costs, vec![0; 4])
+        };
+        assert_eq!(charge(0, None, 102), [26, 26, 25, 25]);
+        assert_eq!(charge(12, Some(15), 7), [0, 7, 0, 0]);
+        assert_eq!(charge(12, Some(20), 7), [0, 7, 0, 0], "the range ends before the boundary");
+        assert_eq!(charge(12, Some(21), 8), [0, 4, 4, 0]);
+        assert_eq!(charge(40, Some(35), 8), [0, 0, 0, 8], "an empty range is looked for where it would be");
     }
 
     #[test]

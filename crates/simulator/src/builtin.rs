@@ -4,7 +4,7 @@
 
 use crate::scenario::Scenario;
 
-const FILES: [&str; 18] = [
+const FILES: [&str; 19] = [
     include_str!("../scenarios/uniform.toml"),
     include_str!("../scenarios/figure-10.toml"),
     include_str!("../scenarios/figure-11.toml"),
@@ -14,6 +14,7 @@ const FILES: [&str; 18] = [
     include_str!("../scenarios/tenants.toml"),
     include_str!("../scenarios/same-order.toml"),
     include_str!("../scenarios/mirrored.toml"),
+    include_str!("../scenarios/in-stages.toml"),
     include_str!("../scenarios/shuffled.toml"),
     include_str!("../scenarios/growth.toml"),
     include_str!("../scenarios/rare-heavy.toml"),

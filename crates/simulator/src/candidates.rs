@@ -132,6 +132,7 @@ impl Exact {
             partners: partners.clone(),
             bytes: *bytes,
             count: *count,
+            again: 0.0,
         });
         Workload::new(tables, points.collect(), 1.0)
     }

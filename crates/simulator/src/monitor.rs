@@ -24,6 +24,8 @@ const REMEMBERED: usize = 16;
 struct Meeting {
     partners: Vec<usize>,
     bytes: f64,
+    /// Set if all of them had met before in the transaction.
+    again: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -103,8 +105,16 @@ impl Monitor {
         }
     }
 
-    /// Records a synchronization point of these keys, the first of which it began with.
-    pub(crate) fn meet(&mut self, keys: &[(u32, u64)], bytes: f64, stands_for: f64, draw: f64) {
+    /// Records a synchronization point of these keys, the first of which its transaction began with. `met` has the slices that have met in
+    /// the transaction so far.
+    pub(crate) fn meet(
+        &mut self,
+        keys: &[(u32, u64)],
+        met: &mut Vec<usize>,
+        bytes: f64,
+        stands_for: f64,
+        draw: f64,
+    ) {
         let mut slices = keys.iter().map(|(table, key)| self.cut.slice(*table, *key));
         let Some(first) = slices.next() else { return };
         let mut partners: Vec<usize> = slices.filter(|slice| *slice != first).collect();
@@ -113,9 +123,11 @@ impl Monitor {
         if partners.is_empty() {
             return;
         }
+        let again = partners.iter().all(|partner| met.contains(partner));
+        met.extend_from_slice(&partners);
         let meetings = &mut self.meetings[first];
         meetings.count += stands_for;
-        let meeting = Meeting { partners, bytes };
+        let meeting = Meeting { partners, bytes, again };
         if meetings.remembered.len() < REMEMBERED {
             meetings.remembered.push(meeting);
         } else {
@@ -213,7 +225,8 @@ impl Monitor {
                 let others = meeting.partners.iter().map(|partner| self.place(*partner));
                 let bytes = (meeting.bytes * count as f64) as u64;
                 let partners = std::iter::once(self.place(slice)).chain(others).collect();
-                points.push(SyncPointTrace { partners, bytes, count });
+                let again = if meeting.again { count } else { 0 };
+                points.push(SyncPointTrace { partners, bytes, count, again });
             }
         }
         points

@@ -446,11 +446,50 @@ impl<'s> World<'s> {
         }
         self.monitor.charge(ns * self.dilation, stands_for, &touched);
         if stage.is_none() {
-            let keys: SmallVec<[(u32, u64); 4]> =
-                transaction.accesses.iter().map(|access| (access.table, access.key)).collect();
-            let bytes = self.scenario.classes[transaction.class].bytes;
-            let draw = self.noise.even();
-            self.monitor.meet(&keys, bytes, stands_for, draw);
+            self.record_points(at, stands_for);
         }
+    }
+
+    /// Lets the monitor see the synchronization points of a transaction: one of each stage.
+    fn record_points(&mut self, at: u32, stands_for: f64) {
+        let transaction = &self.running[at as usize].transaction;
+        let class = &self.scenario.classes[transaction.class];
+        let mut met = Vec::new();
+        for stage in (0..).take(class.stages.len()) {
+            let of_stage = transaction.accesses.iter().filter(|access| access.stage == stage);
+            let keys: SmallVec<[(u32, u64); 4]> = std::iter::once(&transaction.accesses[0])
+                .chain(of_stage)
+                .map(|access| (access.table, access.key))
+                .collect();
+            let draw = self.noise.even();
+            self.monitor.meet(&keys, &mut met, class.bytes, stands_for, draw);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::World;
+    use crate::{MachineKind, scenarios};
+
+    #[test]
+    fn every_stage_is_a_synchronization_point() {
+        let scenarios = scenarios();
+        let points = |name: &str| {
+            let scenario = scenarios.iter().find(|scenario| scenario.name == name).expect("a scenario");
+            let mut world = World::new(scenario, MachineKind::Two, 1);
+            world.run_until(1.0);
+            let committed = world.committed;
+            let points = world.take_statistics().sync_points;
+            let sum = |of: fn(&atrapos_adapt::SyncPointTrace) -> u64| {
+                points.iter().map(of).sum::<u64>() as f64 / committed
+            };
+            (sum(|point| point.count), sum(|point| point.again))
+        };
+        let (count, again) = points("mirrored");
+        assert!((0.85..1.15).contains(&count) && again == 0.0, "{count} of a transaction, {again} again");
+        let (count, again) = points("in-stages");
+        assert!((2.5..3.5).contains(&count), "{count} of a transaction");
+        assert!((0.6..0.73).contains(&(again / count)), "{again} of {count} again");
     }
 }

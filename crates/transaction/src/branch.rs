@@ -36,6 +36,8 @@ pub struct Access {
     pub(crate) target: LockTarget,
     /// True for a read of data that no transaction changes: noted, but never entered in a lock table.
     pub(crate) unlocked: bool,
+    /// True if it was made in one phase with the access before it.
+    pub(crate) joined: bool,
 }
 
 impl Access {
@@ -131,6 +133,7 @@ impl Branch {
                             mode: access.mode,
                             target,
                             unlocked: access.unlocked,
+                            joined: true,
                         });
                     }
                 }
@@ -208,12 +211,19 @@ impl Branch {
         unlocked: bool,
     ) {
         let target = || LockTarget::Key(KeyBuf::new());
-        let access = self.accesses.slot(|| Access { partition, mode, target: target(), unlocked });
-        (access.partition, access.mode, access.unlocked) = (partition, mode, unlocked);
+        let joined = false;
+        let access = self.accesses.slot(|| Access { partition, mode, target: target(), unlocked, joined });
+        (access.partition, access.mode, access.unlocked, access.joined) = (partition, mode, unlocked, joined);
         match &mut access.target {
             LockTarget::Key(earlier) => earlier.take_from(key),
             target => replace_range(target, key),
         }
+    }
+
+    /// Notes that the accesses from number `first` on were made in one phase.
+    #[inline]
+    pub(crate) fn join_from(&mut self, first: usize) {
+        self.accesses.iter_mut().skip(first + 1).for_each(|access| access.joined = true);
     }
 
     /// Removes an access whose lock was not granted, or whose table is missing.

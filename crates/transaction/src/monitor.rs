@@ -3,7 +3,7 @@
 //! # Statistics
 //!
 //! Each partition of a family has, with its owner, two arrays over its *sub-partitions*: the cost of actions, in ticks
-//! of the worker's clock (cycles where it has a cycle counter), and synchronization points, with the other data that
+//! of the worker's clock (cycles where it has a cycle counter), and synchronization points (`meetings`), with the other data that
 //! took part and the bytes exchanged. They are read and emptied once per interval ([`Collected`]), and sub-partitions
 //! of equally many rows are cut again.
 //!
@@ -13,7 +13,8 @@
 //! stands for that many: an ordinary transaction pays for counting down. An *event* is the end of a transaction at its
 //! home, its first suspension there, or an action for a transaction of another worker. Its cost is the time since its
 //! task was last polled (or its message taken): the time of procedure, accesses and commit, without that of other tasks
-//! in between. Idle time, which a worker spends looking for work, is no load.
+//! in between. Idle time, which a worker spends looking for work, is no load. An access to a range is charged to all sub-partitions
+//! that the range reaches into.
 //!
 //! Where less happens, events are recorded more often, down to each: the distance halves while records are more than a millisecond apart, and doubles
 //! again, so that a worker with a hundred events in a second is known as well as one with a million.
@@ -27,10 +28,12 @@
 //! Invariants: boundaries of sub-partitions ascend strictly inside the partition; both arrays have one entry per
 //! sub-partition; memory is bounded.
 
+mod meetings;
+
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use atrapos_partition::monitor::{Meeting, Meetings, PartitionMonitor, Partner};
+use atrapos_partition::monitor::{Meetings, PartitionMonitor};
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::{Catalog, TableId};
 use atrapos_runtime::{Clock, Ticks, WorkerId};
@@ -39,12 +42,7 @@ use atrapos_storage::lock::LockTarget;
 
 use crate::branch::Access;
 use crate::shard::EngineWorker;
-
-/// The number of partners of one synchronization point that are kept.
-const PARTNERS: usize = 16;
-
-/// The assumed bytes of every exchange besides the rows.
-const KEY_BYTES: u64 = 16;
+use crate::tx::rounds::Rounds;
 
 /// The statistics of one partition in an interval.
 #[derive(Clone, Debug)]
@@ -256,20 +254,25 @@ impl Monitor {
             return self.left.set(NEVER);
         }
         // Any distance from 1 on with this mean, so that no pattern of transactions keeps step with it.
+        let spread = u64::from(self.distance.get()) * 2 - 1;
+        self.left.set(1 + (self.random() % spread) as u32);
+    }
+
+    /// Returns a random number.
+    fn random(&self) -> u64 {
         let mut random = self.random.get();
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
         self.random.set(random);
-        let spread = u64::from(self.distance.get()) * 2 - 1;
-        self.left.set(1 + (random % spread) as u32);
+        random
     }
 
-    /// Records an event that was due. `touched` has its accesses here, `sent` those on other workers; `meets` is true
-    /// for the end of a transaction, which is a synchronization point of all its accesses.
+    /// Records an event that was due. `touched` has its accesses here. At the end of a transaction at its home, `rounds` has its
+    /// synchronization points with other workers, and all of its synchronization points are recorded.
     #[cold]
     #[inline(never)]
-    pub(crate) fn record(&self, worker: &EngineWorker, touched: &[Access], sent: &[Partner], meets: bool) {
+    pub(crate) fn record(&self, worker: &EngineWorker, touched: &[Access], rounds: Option<&Rounds>) {
         let now = worker.now();
         if self.left.get() == 1 {
             return self.began.set(now);
@@ -291,45 +294,18 @@ impl Monitor {
         let cost = ticks as f64;
         self.samples.set(self.samples.get().and(Samples { count: 1, sum: cost, squares: cost * cost }));
         let each = (ticks * stands_for) / touched.len() as u64;
-        let shard = worker.shard();
-        let mut tables = shard.tables.borrow_mut();
-        let mut units: Vec<(PartitionId, usize)> = Vec::new();
+        let mut tables = worker.shard().tables.borrow_mut();
         for access in touched {
-            let key = match &access.target {
-                LockTarget::Key(key) | LockTarget::Range { lower: key, .. } => key,
-            };
-            let Some((place, monitor)) = self.monitor_of(&mut tables, access.partition) else { continue };
-            let part = monitor.part_of(key);
-            monitor.charge(part, each);
-            if meets && !units.contains(&(place, part)) {
-                units.push((place, part));
+            let Some((_, monitor)) = self.monitor_of(&mut tables, access.partition) else { continue };
+            match &access.target {
+                LockTarget::Key(key) => monitor.charge(monitor.part_of(key), each),
+                LockTarget::Range { lower, upper } => {
+                    monitor.charge_evenly(monitor.parts_of(lower, upper.as_deref()), each);
+                }
             }
         }
-        if !meets || units.len() + sent.len() < 2 {
-            return;
-        }
-        let row_bytes = |tables: &Tables, table: TableId| {
-            tables.catalog.tables[table.at()].expected_row_bytes as u64 + KEY_BYTES
-        };
-        let Some((&(place, part), others)) = units.split_first() else { return };
-        let mut partners: Vec<Partner> = Vec::new();
-        for (other, part) in others {
-            let Some((_, monitor)) = self.monitor_of(&mut tables, *other) else { continue };
-            // A key in the sub-partition stands for it.
-            let key = monitor.lower(*part).cloned().unwrap_or_default();
-            let key = if key.is_empty() {
-                KeyBuf::from(tables.shards[other.table.at()].bounds(*other).0)
-            } else {
-                key
-            };
-            partners.push((other.table, key));
-        }
-        partners.extend(sent.iter().cloned());
-        partners.truncate(PARTNERS);
-        let bytes = partners.iter().map(|(table, _)| row_bytes(&tables, *table)).sum();
-        let draw = self.random.get();
-        if let Some((_, monitor)) = self.monitor_of(&mut tables, place) {
-            monitor.note_meeting(part, Meeting { partners, bytes }, stands_for, draw);
+        if let Some(rounds) = rounds {
+            self.record_meetings(&mut tables, touched, rounds, stands_for);
         }
     }
 

@@ -34,6 +34,7 @@ mod lock_wait;
 mod participant;
 mod phase;
 mod ranges;
+pub(crate) mod rounds;
 mod savepoint;
 mod split;
 mod state;

@@ -363,6 +363,7 @@ mod tests {
             partners: vec![(at * 7) % 30, (at * 11 + 3) % 30, (at * 13 + 1) % 30],
             bytes: f64::from(at % 5),
             count: 0.01 * f64::from(1 + at),
+            again: 0.0,
         });
         let workload = Workload::new(tables.collect(), points.collect(), 1.0).expect("a workload");
         let weights = Weights { partitions: 0.3, ..Weights::default() };

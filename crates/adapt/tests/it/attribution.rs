@@ -24,7 +24,7 @@ fn trace(costs: [u64; 2], busy_cycles: Vec<u64>, count: u64) -> WorkloadTrace {
         dispersion: 4.0,
         busy_cycles,
         tables: vec![TableTrace { name: "rows".into(), partitions: vec![partition(0), partition(1)] }],
-        sync_points: vec![SyncPointTrace { partners: vec![place(0), place(1)], bytes: 0, count }],
+        sync_points: vec![SyncPointTrace { partners: vec![place(0), place(1)], bytes: 0, count, again: 0 }],
         classes: Vec::new(),
     }
 }

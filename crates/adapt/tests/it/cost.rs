@@ -51,8 +51,8 @@ fn utilization_and_synchronization_of_a_case_worked_out_by_hand() {
     let platform = platform("pack:2 core:2 pu:1");
     let tables = vec![("a".to_owned(), vec![30.0, 10.0]), ("b".to_owned(), vec![40.0, 20.0])];
     let points = vec![
-        SyncPoint { partners: vec![0, 2], bytes: 10.0, count: 2.0 },
-        SyncPoint { partners: vec![3, 1, 1], bytes: 5.0, count: 1.0 },
+        SyncPoint { partners: vec![0, 2], bytes: 10.0, count: 2.0, again: 0.0 },
+        SyncPoint { partners: vec![3, 1, 1], bytes: 5.0, count: 1.0, again: 0.0 },
     ];
     let workload = Workload::new(tables, points, 1.0).expect("a workload");
     // a: worker 0 and 1; b: worker 2 and 1. Loads 30, 30, 40, 0 around 25; only the first point crosses, between sockets.
@@ -84,6 +84,34 @@ fn utilization_and_synchronization_of_a_case_worked_out_by_hand() {
     let cost = evaluate(&workload, &three, &scheme, &weights).expect("a cost");
     let mean = 100.0 / 3.0;
     assert!((cost.imbalance_cycles - (2.0 * (mean - 30.0) + 40.0 + mean)).abs() < 1e-9);
+}
+
+#[test]
+fn points_among_data_that_has_met_send_no_further_end() {
+    let platform = platform("core:2 pu:1");
+    let sync = |count: f64, again: f64| {
+        let tables = vec![("a".to_owned(), vec![30.0, 10.0])];
+        let points = vec![SyncPoint { partners: vec![0, 1], bytes: 0.0, count, again }];
+        let workload = Workload::new(tables, points, 1.0).expect("a workload");
+        let scheme = PlannedScheme::new(vec![TableScheme::new(vec![1], workers(&[0, 1]))]);
+        let weights = Weights {
+            cycles_per_byte: 1.0,
+            message_bytes: 300.0,
+            exchange_cycles: 1_000.0,
+            ..Weights::default()
+        };
+        evaluate(&workload, &platform, &scheme, &weights).expect("a cost").sync_cycles
+    };
+    let line = SAME_L3_NOMINAL * 300.0;
+    assert!((sync(1.0, 0.0) - (line + 1_000.0)).abs() < 1e-9);
+    // Request and reply, without the end.
+    assert!((sync(3.0, 2.0) - sync(1.0, 0.0) - 2.0 * (line * 2.0 / 3.0 + 800.0)).abs() < 1e-9);
+    let more_again_than_points = Workload::new(
+        vec![("a".to_owned(), vec![1.0, 1.0])],
+        vec![SyncPoint { partners: vec![0, 1], bytes: 0.0, count: 1.0, again: 2.0 }],
+        1.0,
+    );
+    assert!(more_again_than_points.is_err());
 }
 
 #[test]

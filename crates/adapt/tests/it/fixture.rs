@@ -62,7 +62,7 @@ pub(crate) fn random_workload(random: &mut Random, tables: usize, slices: usize)
             (start + place as usize * lengths[table] / 1000) as u32
         });
         let (partners, count) = (partners.collect(), (1 + random.below(400)) as f64);
-        points.push(SyncPoint { partners, bytes: count * random.below(300) as f64, count });
+        points.push(SyncPoint { partners, bytes: count * random.below(300) as f64, count, again: 0.0 });
     }
     Workload::new(costs, points, 1.0).expect("a workload without contradictions")
 }

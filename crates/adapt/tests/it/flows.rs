@@ -2,7 +2,7 @@
 
 use crate::fixture::{new_order, tatp};
 use atrapos_adapt::{
-    AdaptError, AnticipatedTable, ClassFlow, FlowAction, FlowOperation, TableIndex, anticipate,
+    AdaptError, AnticipatedTable, ClassFlow, FlowAction, FlowOperation, TableIndex, Workload, anticipate,
 };
 
 #[test]
@@ -23,6 +23,55 @@ fn half_of_the_accesses_go_to_the_hot_fifth() {
     let costs = workload.table_costs(TableIndex(1));
     let hot: f64 = costs[..20].iter().sum();
     assert!((hot / costs.iter().sum::<f64>() - 0.5).abs() < 1e-9);
+}
+
+#[test]
+fn another_mix_has_the_costs_of_its_classes() {
+    let recorded = tatp(40, true);
+    let costs = |workload: &Workload, table: u32| workload.table_costs(TableIndex(table)).iter().sum::<f64>();
+    let tables = recorded.table_count() as u32;
+    let counts = recorded.classes().iter().map(|class| (class.name.clone(), class.count as f64));
+    let same = recorded.with_mix(&counts.collect::<Vec<_>>()).expect("the recorded mix");
+    for table in 0..tables {
+        let (before, after) = (costs(&recorded, table), costs(&same, table));
+        assert!(
+            (after - before).abs() <= 1e-6 * before,
+            "table {table}: {before} recorded, {after} anticipated"
+        );
+    }
+    // One class alone: as many transactions in all, and nothing on tables that it does not access.
+    let class =
+        recorded.classes().iter().find(|class| class.actions.len() == 1).expect("a class of one action");
+    let alone = recorded.with_mix(&[(class.name.clone(), 0.1)]).expect("one class");
+    let total: u64 = recorded.classes().iter().map(|class| class.count).sum();
+    for table in 0..tables {
+        let each = costs(&recorded, table)
+            / recorded
+                .classes()
+                .iter()
+                .map(|class| class.count as f64 * class.actions_per_table(tables as usize)[table as usize])
+                .sum::<f64>();
+        let expected = total as f64 * class.actions_per_table(tables as usize)[table as usize] * each;
+        let found = costs(&alone, table);
+        assert!((found - expected).abs() <= 1e-6 * expected, "table {table}: {found} for {expected}");
+    }
+    assert!(alone.classes().iter().all(|other| (other.name == class.name) == (other.count == total)));
+}
+
+#[test]
+fn a_mix_of_other_classes_is_refused_with_those_that_there_are() {
+    let recorded = tatp(40, false);
+    let class = recorded.classes()[0].name.clone();
+    let refused = |mix: &[(&str, f64)]| {
+        let mix: Vec<_> = mix.iter().map(|(name, share)| ((*name).to_owned(), *share)).collect();
+        recorded.with_mix(&mix).expect_err("refused").to_string()
+    };
+    assert!(refused(&[("payment", 1.0)]).contains(&class));
+    assert!(refused(&[(&class, 1.0), (&class, 2.0)]).contains("twice"));
+    assert!(refused(&[(&class, -1.0)]).contains("not negative"));
+    assert!(refused(&[(&class, 0.0)]).contains("no share above 0"));
+    let unnamed = Workload::new(vec![("t".to_owned(), vec![1.0])], Vec::new(), 1.0).expect("a workload");
+    assert!(unnamed.with_mix(&[(class, 1.0)]).expect_err("refused").to_string().contains("--record"));
 }
 
 #[test]

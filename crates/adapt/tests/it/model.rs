@@ -394,7 +394,12 @@ impl Model {
                 }
                 if count >= 1.0 {
                     let partners = vec![slice_a, slice_b];
-                    points.push(SyncPointTrace { partners, bytes: bytes as u64, count: count as u64 });
+                    points.push(SyncPointTrace {
+                        partners,
+                        bytes: bytes as u64,
+                        count: count as u64,
+                        again: 0,
+                    });
                 }
                 at_a += usize::from(to_a == to);
                 at_b += usize::from(to_b == to);

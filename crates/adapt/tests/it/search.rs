@@ -87,7 +87,8 @@ fn what_meets_in_the_simple_transaction_of_the_paper_comes_to_one_socket() {
     let platform = platform("pack:8 core:10 pu:1");
     const SLICES: u32 = 400;
     let tables = ["a", "b"].map(|name| (name.to_owned(), vec![100_000.0; SLICES as usize]));
-    let meet = |slice| SyncPoint { partners: vec![slice, SLICES + slice], bytes: 1_000.0, count: 10.0 };
+    let meet =
+        |slice| SyncPoint { partners: vec![slice, SLICES + slice], bytes: 1_000.0, count: 10.0, again: 0.0 };
     let workload = Workload::new(tables.to_vec(), (0..SLICES).map(meet).collect(), 1.0).expect("a workload");
     let settings = Settings::default();
     let sockets = |scheme: &PlannedScheme, table: usize| -> Vec<u32> {

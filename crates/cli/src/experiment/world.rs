@@ -163,20 +163,63 @@ fn summary(all: &[Comparison]) -> String {
         text,
         "\n{near} of {count} phases reach 0.90 of the best fixed scheme after three seconds; {safe} are never below 0.95 of static as a whole."
     );
-    let promises: Vec<_> = all.iter().flat_map(|comparison| &comparison.promises).collect();
-    if !promises.is_empty() {
-        let differences = promises.iter().map(|promise| promise.predicted_gain - promise.measured_gain);
-        let (sum, error) = differences
-            .fold((0.0, 0.0), |(sum, error), difference| (sum + difference, error + f64::abs(difference)));
-        let count = promises.len() as f64;
-        let _ = writeln!(
-            text,
-            "{} changes: the predicted gain differs from the measured one by {:.1} points on average, and is {:+.1} points too high.",
-            promises.len(),
-            100.0 * error / count,
-            100.0 * sum / count
-        );
+    text.push_str(&gains(all));
+    text
+}
+
+/// Differences between predicted and measured gains of several changes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gains {
+    changes: usize,
+    predicted: f64,
+    measured: f64,
+    error: f64,
+}
+
+impl Gains {
+    /// Those of the scenario `name`, on all machines; of all scenarios without a name.
+    fn of(all: &[Comparison], name: Option<&str>) -> Self {
+        let named = all.iter().filter(|comparison| name.is_none_or(|name| comparison.scenario == name));
+        named.flat_map(|comparison| &comparison.promises).fold(Self::default(), |sum, promise| Self {
+            changes: sum.changes + 1,
+            predicted: sum.predicted + promise.predicted_gain,
+            measured: sum.measured + promise.measured_gain,
+            error: sum.error + (promise.predicted_gain - promise.measured_gain).abs(),
+        })
     }
+
+    fn line(&self, name: &str) -> String {
+        let percent = |sum: f64| 100.0 * sum / self.changes as f64;
+        format!(
+            "{name:<15} {:>7} {:>11.1} {:>10.1} {:>13.1}\n",
+            self.changes,
+            percent(self.predicted),
+            percent(self.measured),
+            percent(self.error)
+        )
+    }
+}
+
+/// The table of predicted and measured gains: empty if no change was followed by a second of the same load.
+fn gains(all: &[Comparison]) -> String {
+    let total = Gains::of(all, None);
+    if total.changes == 0 {
+        return String::new();
+    }
+    let mut names: Vec<&str> = all.iter().map(|comparison| comparison.scenario.as_str()).collect();
+    // A scenario's machines are neighbours.
+    names.dedup();
+    let mut text = format!(
+        "\nGains of changes, mean in percent; error: mean difference of one change, in points\n{:<15} {:>7} {:>11} {:>10} {:>13}\n",
+        "scenario", "changes", "predicted", "measured", "error"
+    );
+    for name in names {
+        let gains = Gains::of(all, Some(name));
+        if gains.changes > 0 {
+            text.push_str(&gains.line(name));
+        }
+    }
+    text.push_str(&total.line("all"));
     text
 }
 

@@ -306,5 +306,14 @@ fn what_a_benchmark_records_can_be_planned_from() {
         let output = run(&["plan", "--topology", "pack:1 core:2 pu:1", "--trace", path]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         assert!(stdout(&output).contains(family), "{}", stdout(&output));
+        let plan = ["plan", "--topology", "pack:1 core:2 pu:1", "--trace", path, "--mix"];
+        let only = format!("{class}=1");
+        let output = run(&[&plan[..], &[&only]].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stdout(&output).contains(family), "{}", stdout(&output));
+        let complaint = refused(&[&plan[..], &["nothing-at-all=1"]].concat());
+        assert!(complaint.contains(class), "{complaint}");
+        let complaint = refused(&[&plan[..], &["payment"]].concat());
+        assert!(complaint.contains("CLASS=SHARE"), "{complaint}");
     }
 }

@@ -93,7 +93,7 @@ impl Simulation {
         let workers = &self.workers;
         let collect = || {
             let workers = workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
-            Ok::<_, std::convert::Infallible>(Observed { workers, elapsed: interval })
+            Ok::<_, std::convert::Infallible>(Observed { workers, elapsed: interval, cycles_per_tick: 1.0 })
         };
         let platform = without(adapting.platform.clone(), &adapting.available);
         let (scheme, catalog) = (self.scheme.scheme(), self.catalogs.working());

@@ -29,6 +29,7 @@ mod memory;
 mod misuse;
 mod nulls;
 #[cfg(debug_assertions)]
+mod observed;
 mod panics;
 mod planted;
 mod read_only;

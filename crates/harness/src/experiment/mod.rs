@@ -6,7 +6,8 @@
 //! - [`counters`]: counters that threads share (Islands, Figures 5 and 7);
 //! - [`ladder`]: the steps from PLP to ATraPos (Figure 6);
 //! - [`monitoring`]: the cost of observing (Table II);
-//! - [`repartitioning`]: the cost of changing the scheme (Figure 9).
+//! - [`repartitioning`]: the cost of changing the scheme (Figure 9);
+//! - [`synchronization`]: the processor time of a synchronization, for the cost model.
 //!
 //! Owns: the experiments and their arithmetic. Never: decides how a database reacts to a change; judges whether the
 //! result is good enough; prints or draws.
@@ -21,6 +22,7 @@ pub mod monitoring;
 pub mod repartitioning;
 pub mod scenario;
 mod shifting;
+pub mod synchronization;
 pub mod timeline;
 
 use std::time::{Duration, Instant};

@@ -90,6 +90,12 @@ impl ActionBatch {
         self.operations.get(at).maintains()
     }
 
+    /// Returns the bytes of an operation or its result, without what is elsewhere in memory.
+    #[must_use]
+    pub fn bytes(&self, at: usize) -> usize {
+        size_of_val(self.operations.get(at))
+    }
+
     /// Asks for the memory of an action, which another worker has written.
     #[inline]
     pub fn prefetch(&self, at: usize) {

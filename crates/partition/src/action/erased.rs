@@ -126,6 +126,12 @@ impl ErasedOperation {
         }
     }
 
+    /// Returns the bytes of the operation or its result, without what is elsewhere in memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
     pub(super) fn of<O: Operation>(operation: O) -> ErasedOperation {
         ErasedOperation(Box::new(Content::Operation(operation)))
     }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use atrapos_adapt::Observation;
+use atrapos_adapt::{CYCLES_PER_NS, Observation};
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::Ticks;
 use atrapos_transaction::jobs::on_all_workers;
@@ -28,12 +28,19 @@ pub struct Observed {
     pub workers: Vec<WorkerCollected>,
     /// The time since they were collected before.
     pub elapsed: Duration,
+    /// Cycles of the cost model ([`CYCLES_PER_NS`]) in a tick of the workers' clock, which is something else on each machine.
+    pub cycles_per_tick: f64,
 }
 
 /// The share of its time from which a worker is saturated.
 const SATURATED: f64 = 0.9;
 
 impl Observed {
+    /// Returns so many ticks as cycles of the cost model.
+    pub(super) fn cycles(&self, ticks: u64) -> u64 {
+        (ticks as f64 * self.cycles_per_tick).round() as u64
+    }
+
     pub(super) fn find(&self, family: usize, number: u32) -> Option<&Collected> {
         let of = |collected: &&Collected| collected.family == family && collected.number == number;
         self.workers.iter().flat_map(|worker| &worker.partitions).find(of)
@@ -120,7 +127,8 @@ impl Adaptive {
         let now = self.handle.clock().now();
         let since = std::mem::replace(&mut self.lock().taken, now);
         let elapsed = Duration::from_nanos(self.handle.clock().ns(now.since(since)));
-        Ok(Observed { workers, elapsed })
+        let cycles_per_tick = CYCLES_PER_NS * self.handle.clock().ns_per_tick();
+        Ok(Observed { workers, elapsed, cycles_per_tick })
     }
 
     /// Returns the number of transactions that have committed since the database was opened.

@@ -105,8 +105,10 @@ impl Slices {
             let partitions = run.partitions.iter().zip(ends).enumerate().map(|(at, (partition, end))| {
                 let PartitionSlices { owner, number, first } = partition;
                 let collected = observed.find(run.family, *number);
-                let costs =
-                    collected.map_or_else(|| vec![0; end - first], |collected| collected.costs.clone());
+                let costs: Vec<u64> = collected.map_or_else(
+                    || vec![0; end - first],
+                    |collected| collected.costs.iter().map(|ticks| observed.cycles(*ticks)).collect(),
+                );
                 for (part, meetings) in
                     collected.iter().flat_map(|collected| collected.meetings.iter().enumerate())
                 {
@@ -137,7 +139,7 @@ impl Slices {
             machine: None,
             samples: Some(observed.samples().count),
             dispersion: observed.samples().dispersion(),
-            busy_cycles: observed.busy(),
+            busy_cycles: observed.busy().into_iter().map(|ticks| observed.cycles(ticks)).collect(),
             tables,
             sync_points,
             classes: Vec::new(),
@@ -182,7 +184,8 @@ impl Slices {
                 }
             }
             if partners.len() > 1 && count > 0 {
-                sync_points.push(SyncPointTrace { partners, bytes: meeting.bytes * count, count });
+                let again = if meeting.again { count } else { 0 };
+                sync_points.push(SyncPointTrace { partners, bytes: meeting.bytes * count, count, again });
             }
         }
     }

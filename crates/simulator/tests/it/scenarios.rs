@@ -63,7 +63,7 @@ fn a_lost_island_is_left_and_used_again() {
 
 #[test]
 fn rows_that_are_used_together_are_brought_together() {
-    for name in ["mirrored", "same-order"] {
+    for name in ["mirrored", "same-order", "in-stages"] {
         for kind in [MachineKind::Two, MachineKind::TwoByEight] {
             let result = run(&scenario(name, 50_000.0), kind);
             let phase = &result.phases[0];

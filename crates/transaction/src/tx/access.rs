@@ -204,7 +204,7 @@ impl Accessor<'_> {
         let (part, rest) = self.tables.cut_to_partition(partition, &target, request.from_end);
         *left_out = rest;
         let target = part.unwrap_or(target);
-        self.branch.accesses.push(Access { partition, mode: request.mode, target, unlocked });
+        self.branch.accesses.push(Access { partition, mode: request.mode, target, unlocked, joined: false });
         self.noted(maintains)
     }
 
@@ -222,7 +222,7 @@ impl Accessor<'_> {
     #[inline(never)]
     fn enter(&mut self, access: usize, maintains: bool) {
         self.branch.entered = access + 1;
-        let Access { partition, mode, ref target, unlocked } = self.branch.accesses[access];
+        let Access { partition, mode, ref target, unlocked, .. } = self.branch.accesses[access];
         if !unlocked
             && !planted::leaves_unlocked(target)
             && let Some((_, found)) = self.tables.open_mut(partition, maintains)

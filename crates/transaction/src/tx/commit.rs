@@ -232,7 +232,7 @@ fn end(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     let shard = worker.shard();
     let commit = ending.commit;
     if shard.monitor.is_due() {
-        shard.monitor.record(worker, &state.home.borrow().accesses, &state.sent.borrow(), true);
+        shard.monitor.record(worker, &state.home.borrow().accesses, Some(&state.rounds.borrow()));
     }
     state.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
     if state.txn() == TxnId(0) && !state.is_doomed.get() {
@@ -282,7 +282,7 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     }
     state.txn.set(TxnId(0));
     state.outstanding.set(0);
-    state.sent.borrow_mut().clear();
+    state.rounds.borrow_mut().clear();
     state.dependents.borrow_mut().clear();
     state.savepoints.borrow_mut().clear();
     state.reopen();

@@ -89,7 +89,7 @@ impl<'w> Tx<'w> {
         action: Action<ErasedOperation>,
     ) -> Call<ActionReply<ErasedOperation>> {
         let origin = self.prepare_remote(to, 1);
-        self.note_sent(&action);
+        self.note_sent(to, &action);
         self.state.trace.event(self.worker, Stage::Execute, || {
             format!("{} to worker {}", self.name_of("sends an action on", action.request.table), to.0)
         });
@@ -97,10 +97,20 @@ impl<'w> Tx<'w> {
     }
 
     /// Notes an access on another worker for the monitor.
-    pub(super) fn note_sent(&self, action: &Action<ErasedOperation>) {
+    pub(super) fn note_sent(&self, to: WorkerId, action: &Action<ErasedOperation>) {
         if self.worker.shard().monitor.is_on() {
-            self.state.note_sent(action.request.table, action.request.key());
+            let (accesses, mut rounds) = (self.accesses(), self.state.rounds.borrow_mut());
+            rounds.begin(accesses);
+            let (table, key) = (action.request.table, action.request.key());
+            rounds.send(to, table, key);
+            // The operation goes to the owner of the data, and its result comes back in the same place.
+            rounds.exchange(key.len() + 2 * action.operation.bytes());
         }
+    }
+
+    /// Returns the number of accesses at the home so far.
+    pub(super) fn accesses(&self) -> usize {
+        self.state.home.borrow().accesses.len()
     }
 
     /// Makes the transaction known, and `to` one of its participants.
@@ -153,6 +163,7 @@ impl<'w> Tx<'w> {
             Ok(ActionReply { result, dependents, redo, observed }) => {
                 self.state.dependents.borrow_mut().extend(dependents);
                 let mut logged = Ok(());
+                self.state.rounds.borrow_mut().exchange(redo.len());
                 if !redo.is_empty() && !planted(Bug::RedoElsewhereLost) {
                     logged = self.state.home.borrow_mut().redo.take_in(&redo);
                 }

@@ -97,7 +97,13 @@ async fn queue(
         }
         // An unlocked read waits only for the lock of a load, and takes a lock like any other access.
         debug_assert!(!branch.has_unentered(), "a transaction that waits has entered its footprint");
-        branch.accesses.push(Access { partition, mode, target: target.clone(), unlocked: false });
+        branch.accesses.push(Access {
+            partition,
+            mode,
+            target: target.clone(),
+            unlocked: false,
+            joined: false,
+        });
         branch.entered = branch.accesses.len();
         branch.entered - 1
     };

@@ -157,7 +157,7 @@ pub(super) fn note_event(worker: &EngineWorker, branch: &Branch) {
     let monitor = &worker.shard().monitor;
     if monitor.is_due() {
         let accesses = &branch.accesses;
-        monitor.record(worker, &accesses[accesses.len().saturating_sub(1)..], &[], false);
+        monitor.record(worker, &accesses[accesses.len().saturating_sub(1)..], None);
     }
 }
 

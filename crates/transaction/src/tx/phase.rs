@@ -304,6 +304,7 @@ impl Tx<'_> {
     ) -> Result<(), Abort> {
         let shard = self.worker.shard();
         shard.stats.local_actions.add(operations.len() as u64);
+        branch.join_from(noted.first);
         let accessor = Accessor {
             shard,
             tables: &mut shard.tables.borrow_mut(),
@@ -328,13 +329,16 @@ impl Tx<'_> {
     ) -> Result<R, Abort> {
         let shard = self.worker.shard();
         shard.stats.local_actions.add(actions as u64);
+        let branch = &mut *self.state.home.borrow_mut();
+        let first = branch.accesses.len();
         let done = run(Accessor {
             shard,
             tables: &mut shard.tables.borrow_mut(),
             txn: self.state.txn(),
-            branch: &mut self.state.home.borrow_mut(),
+            branch,
             dependents: &mut self.state.dependents.borrow_mut(),
         });
+        branch.join_from(first);
         // Looked at where it is: handed to a closure and back, it would be copied.
         if let Err(abort) = &done {
             self.state.doom(abort);
@@ -357,6 +361,7 @@ impl Tx<'_> {
     /// Runs a planned phase, as [`run_phase`](Tx::run_phase) does. Its future is copied when it is awaited first, so what is long or
     /// rare is in futures on the heap.
     pub(crate) async fn run_planned(&self, mut phase: Box<PlannedPhase>) -> Result<ActionBatch, Abort> {
+        let round = self.begin_round(&phase);
         let mut next = 0;
         while let Some(&Planned { owner, .. }) = phase.order.get(next) {
             self.check_not_doomed()?;
@@ -373,7 +378,21 @@ impl Tx<'_> {
                 self.run_each_here(&mut phase, group).await?;
             }
         }
+        if let Some(round) = round {
+            self.state.rounds.borrow_mut().end(round, self.accesses());
+        }
         Ok(phase.actions)
+    }
+
+    /// Begins a synchronization point for the monitor, if other workers have a part of the phase.
+    fn begin_round(&self, phase: &PlannedPhase) -> Option<usize> {
+        let is_elsewhere = |planned: &Planned| {
+            planned.owner != self.worker.id() && InstanceId::of_owner(planned.owner).is_none()
+        };
+        if !self.worker.shard().monitor.is_on() || !phase.order.iter().any(is_elsewhere) {
+            return None;
+        }
+        self.state.rounds.borrow_mut().begin(self.accesses())
     }
 
     /// Runs a group of a phase on data of the home one by one, as some of them have to wait.
@@ -452,8 +471,10 @@ impl Tx<'_> {
             return Ok(false);
         }
         let (mut home, mut dependents) = (self.state.home.borrow_mut(), self.state.dependents.borrow_mut());
+        let first = home.accesses.len();
         let ran = phase.run_free(self.worker, self.state.txn(), (&mut home, &mut dependents), group);
         if let Ok(true) = ran {
+            home.join_from(first);
             self.worker.shard().stats.local_actions.add(group.len() as u64);
         }
         ran.inspect_err(|abort| self.state.doom(abort))
@@ -468,9 +489,11 @@ impl Tx<'_> {
     ) -> Call<ActionReply<Box<PlannedPhase>>> {
         let origin = self.prepare_remote(owner, group.len() as u64);
         if self.worker.shard().monitor.is_on() {
+            let mut rounds = self.state.rounds.borrow_mut();
             for planned in &phase.order[group.clone()] {
                 let request = &phase.actions.requests()[planned.at];
-                self.state.note_sent(request.table, request.key());
+                rounds.send(owner, request.table, request.key());
+                rounds.exchange(request.key().len() + 2 * phase.actions.bytes(planned.at));
             }
         }
         self.state.trace.event(self.worker, Stage::Execute, || {

@@ -12,11 +12,8 @@ use std::rc::Rc;
 use atrapos_durability::wal::{Epoch, GlobalId};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::DependentAction;
-use atrapos_partition::monitor::Partner;
 use atrapos_partition::planted::{Bug, planted};
-use atrapos_partition::schema::TableId;
 use atrapos_runtime::WorkerId;
-use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::TxnId;
 
 use crate::age::Age;
@@ -25,6 +22,7 @@ use crate::central::Attendance;
 use crate::distributed::coordinator::Remote;
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
+use crate::tx::rounds::Rounds;
 use crate::tx::savepoint::Savepoints;
 
 /// The state of a transaction at its home. Recycled.
@@ -52,8 +50,8 @@ pub struct TxnState {
     pub(super) suspends: Cell<bool>,
     /// The newest epoch observed on other workers that was not durable.
     pub(super) observed: Cell<Epoch>,
-    /// Its accesses on other workers, the partners of its synchronization point if that is recorded.
-    pub(super) sent: RefCell<Vec<Partner>>,
+    /// Its synchronization points with other workers, if events are recorded.
+    pub(super) rounds: RefCell<Rounds>,
     /// The dependents of the writes made so far; empty between actions.
     pub(crate) dependents: RefCell<Vec<DependentAction>>,
     /// The savepoints that can be rolled back to.
@@ -104,14 +102,6 @@ impl TxnState {
         if txn == TxnId(0) { worker.shard().new_txn(worker.id()) } else { txn }
     }
 
-    /// Notes an access on another worker.
-    pub(super) fn note_sent(&self, table: TableId, key: &KeyBuf) {
-        let mut sent = self.sent.borrow_mut();
-        if sent.len() < SENT_MAX {
-            sent.push((table, key.clone()));
-        }
-    }
-
     /// Adds a worker on which the transaction runs, or is about to run, actions.
     pub(crate) fn add_participant(&self, worker: WorkerId) {
         let mut participants = self.participants.borrow_mut();
@@ -128,7 +118,7 @@ impl TxnState {
         let txn = self.ensure_known(worker);
         let shard = worker.shard();
         if shard.monitor.is_due() {
-            shard.monitor.record(worker, &self.home.borrow().accesses, &[], false);
+            shard.monitor.record(worker, &self.home.borrow().accesses, None);
         }
         let entered = self.home.borrow_mut().enter_locks(txn, &mut shard.tables.borrow_mut());
         shard.stats.locks_entered.add(entered);
@@ -243,9 +233,6 @@ impl TxnState {
 /// A flag beside the number of operations: other instances have to vote before the transaction commits. There, because a
 /// transaction that ends looks at that number anyway.
 const VOTES: u32 = 1 << 31;
-
-/// The greatest number of accesses on other workers that a transaction notes.
-const SENT_MAX: usize = 32;
 
 /// A guard for an operation that suspends its transaction. Dropped before the end of the operation, it dooms the
 /// transaction, since the operation may be incomplete. Leaked, it counts as under way, and the transaction cannot
