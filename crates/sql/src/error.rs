@@ -84,6 +84,16 @@ states! {
     INVALID_SAVEPOINT = "3B001";
     /// The transaction has to be run again.
     SERIALIZATION_FAILURE = "40001";
+    /// The user may not log in.
+    INVALID_AUTHORIZATION = "28000";
+    /// A membership of roles would be a circle.
+    INVALID_GRANT_OPERATION = "0LP01";
+    /// Privileges were not granted or revoked, as the user may not.
+    PRIVILEGE_NOT_GRANTED = "01007";
+    /// What is to be dropped is in use.
+    OBJECT_IN_USE = "55006";
+    /// The name is one of the database's own.
+    RESERVED_NAME = "42939";
     /// The user may not do it.
     INSUFFICIENT_PRIVILEGE = "42501";
     /// The statement is no statement.

@@ -42,6 +42,7 @@ mod parse;
 mod plan;
 #[cfg(test)]
 mod reference;
+mod roles;
 mod schema;
 mod sequence;
 mod sequences;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::aggregate::AggregateCall;
 use crate::catalogs::VirtualTable;
 use crate::expr::{CompareOp, Expr};
+use crate::roles::Need;
 use crate::schema::TableEntry;
 use crate::sink::Column;
 use crate::types::{Modifier, SqlType};
@@ -327,6 +328,8 @@ pub(crate) struct Plan {
     pub(crate) tables: Vec<Arc<TableEntry>>,
     /// The names of the views that it was made of.
     pub(crate) views: Vec<String>,
+    /// The privileges that whoever runs it needs.
+    pub(crate) needs: Vec<Need>,
     /// The number of its subqueries.
     pub(crate) subqueries: usize,
 }

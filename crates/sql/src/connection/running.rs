@@ -15,6 +15,7 @@ use crate::exec::{Answer, Request, key_of};
 use crate::expr::Env;
 use crate::format::Format;
 use crate::plan::{Access, Node, Plan, Scan, Work};
+use crate::roles::SUPERUSER;
 use crate::sink::Sink;
 use crate::transaction::{Command, Open, run_once};
 use crate::value::Value;
@@ -81,13 +82,10 @@ impl Connection {
         ends: bool,
     ) -> Result<Answer, SqlError> {
         self.refuse_failed()?;
-        let env = Env {
-            params,
-            outer: Vec::new(),
-            subqueries: Vec::new(),
-            session: self.session(),
-            schema: self.database.schema(),
-        };
+        let schema = self.database.schema();
+        self.check_needs(&schema, &planned.plan.needs)?;
+        let session = self.session();
+        let env = Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema };
         let request = Request {
             plan: Arc::clone(&planned.plan),
             env,
@@ -204,7 +202,10 @@ impl Connection {
         }
         let database = Arc::clone(&self.database);
         // What cannot be undone stays: it is a table that nothing refers to.
-        let _ = blocking(move || Change { db: &database, text: "" }.undo(undos)).await;
+        let _ = blocking(move || {
+            Change { db: &database, text: "", role: SUPERUSER, session_role: SUPERUSER }.undo(undos)
+        })
+        .await;
     }
 
     /// A statement has failed: undoes an implicit transaction, and leaves an explicit one to its client.

@@ -10,6 +10,7 @@ mod fuzz;
 mod postgresql;
 mod programs;
 mod queries;
+mod roles;
 mod shell;
 mod transactions;
 mod writes;
