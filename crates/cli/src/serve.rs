@@ -3,6 +3,7 @@
 //! Owns: the order of start and end, and what is said of them. Never: speaks to a client.
 
 mod file;
+mod procedures;
 
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, Permissions};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 use atrapos::{Database, Schema, ThreadHost};
 use atrapos_durability::directory::Directory;
 use atrapos_server::{Server, ServerOptions, SlowLog, WorkerThreads, generate_password, password_verifier};
-use atrapos_sql::{Settings, SqlDatabase, SqlOptions};
+use atrapos_sql::{Settings, SqlDatabase, SqlOptions, SqlProcedures};
 use atrapos_topology::{LiveOptions, Machine};
 
 use crate::args::{AuthenticationArg, ServeArgs};
@@ -138,7 +139,12 @@ fn open(
         password_verifier: Some(password_verifier),
         ..SqlOptions::default()
     };
-    SqlDatabase::open(database.map_err(CliError::bad_input)?, options).map_err(CliError::failed)
+    let database = database.map_err(CliError::bad_input)?;
+    let procedures = match &args.procedures {
+        Some(workload) => procedures::of(workload, &database)?,
+        None => SqlProcedures::default(),
+    };
+    SqlDatabase::open_with(database, options, procedures).map_err(CliError::failed)
 }
 
 /// Returns the settings that sessions begin with.

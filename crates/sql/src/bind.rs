@@ -11,6 +11,7 @@ mod from;
 mod functions;
 mod joins;
 mod operators;
+mod procedures;
 mod query;
 mod select;
 mod types;
@@ -31,6 +32,7 @@ use crate::schema::{Schema, TableEntry};
 use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
+pub(crate) use procedures::procedure_name;
 pub(crate) use types::{data_type, object_name};
 
 /// An expression with its type.
@@ -138,6 +140,7 @@ impl<'a> Binder<'a> {
             ast::Statement::Insert(insert) => Work::Insert(self.insert(insert)?),
             ast::Statement::Update(update) => Work::Update(self.update(update)?),
             ast::Statement::Delete(delete) => Work::Delete(self.delete(delete)?),
+            ast::Statement::Call(call) => Work::Call(self.procedure_call(call)?),
             other => return Err(SqlError::unsupported(first_words(&other.to_string()))),
         };
         Ok(self.finish(work))

@@ -24,6 +24,7 @@ use crate::counts::Counts;
 use crate::error::{Severity, SqlError, SqlState};
 use crate::kept::Kept;
 use crate::load;
+use crate::procedures::SqlProcedures;
 use crate::roles::{FIRST_ROLE, Role, SUPERUSER};
 use crate::schema::{Schema, TableEntry};
 use crate::sequences::Sequences;
@@ -42,7 +43,7 @@ pub struct SqlOptions {
     pub settings: Vec<(String, String)>,
     /// The name of the superuser of a database that has no roles yet.
     pub superuser: String,
-    /// Makes the verifier of a password that a statement gives to a role, or says why it cannot be one; without it, statements give none.
+    /// Makes the verifier of a password that a statement gives to a role; without it, statements give none.
     pub password_verifier: Option<fn(&str) -> Result<String, String>>,
 }
 
@@ -84,6 +85,18 @@ impl SqlDatabase {
     /// # Errors
     /// When the tables in which it keeps what the engine does not know of cannot be read or made.
     pub fn open(database: Database, options: SqlOptions) -> Result<Arc<SqlDatabase>, SqlError> {
+        SqlDatabase::open_with(database, options, SqlProcedures::default())
+    }
+
+    /// Puts SQL before an open database, as [`open`](SqlDatabase::open) does, with procedures that statements call (`CALL`).
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_with(
+        database: Database,
+        options: SqlOptions,
+        procedures: SqlProcedures,
+    ) -> Result<Arc<SqlDatabase>, SqlError> {
         let database = Arc::new(database);
         let kept = Kept::open(&database)?;
         let mut schema = load::schema(&database, kept.rows(&database)?)?;
@@ -92,6 +105,7 @@ impl SqlDatabase {
             kept.write_role(&database, &role)?;
             schema.roles.roles.insert(SUPERUSER, role);
         }
+        schema.procedures = Arc::new(procedures);
         let last_role = schema.roles.roles.keys().copied().max().unwrap_or(0).max(FIRST_ROLE - 1);
         let sequences = Arc::new(Sequences::new(Arc::clone(&database), kept.clone()));
         Ok(Arc::new(SqlDatabase {
@@ -218,6 +232,7 @@ impl SqlDatabase {
                 *again = Arc::clone(sequence);
             }
         }
+        schema.procedures = Arc::clone(&published.procedures);
         *published = Arc::new(schema);
         drop(published);
         self.changed.notify_waiters();

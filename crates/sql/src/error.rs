@@ -124,6 +124,10 @@ states! {
     CANNOT_COERCE = "42846";
     /// There is no such function or operator.
     UNDEFINED_FUNCTION = "42883";
+    /// A procedure has given up for a reason of its own.
+    RAISE_EXCEPTION = "P0001";
+    /// Several procedures have the name.
+    AMBIGUOUS_FUNCTION = "42725";
     /// The schema does not exist.
     INVALID_SCHEMA_NAME = "3F000";
     /// The definition of a table contradicts itself.

@@ -40,6 +40,7 @@ mod load;
 mod numeric;
 mod parse;
 mod plan;
+mod procedures;
 #[cfg(test)]
 mod reference;
 mod roles;
@@ -60,6 +61,7 @@ pub use error::{Severity, SqlError, SqlErrorFields, SqlState};
 pub use format::{Format, decode, encode, parse, text_of};
 pub use interval::Interval;
 pub use numeric::Numeric;
+pub use procedures::SqlProcedures;
 pub use settings::{SERVER_VERSION, Settings, TimeLimits};
 pub use sink::{Column, Sink, SinkFuture};
 pub use types::{Modifier, SqlType, format_type};

@@ -71,6 +71,8 @@ pub(crate) enum Object {
     View,
     Sequence,
     Schema,
+    /// A stored procedure. What it accesses is granted with it.
+    Procedure,
     /// A catalog that tells of passwords: no privilege of it can be granted.
     Secret,
 }
@@ -83,6 +85,7 @@ impl Object {
             Object::View => "view",
             Object::Sequence => "sequence",
             Object::Schema => "schema",
+            Object::Procedure => "procedure",
         }
     }
 
@@ -92,6 +95,7 @@ impl Object {
             Object::Table | Object::View => Privileges(0x7f),
             Object::Sequence => Privileges::SELECT.and(Privileges::UPDATE).and(Privileges::USAGE),
             Object::Schema => Privileges::USAGE.and(Privileges::CREATE),
+            Object::Procedure => Privileges::EXECUTE,
             Object::Secret => Privileges(0),
         }
     }
@@ -109,11 +113,12 @@ impl Privileges {
     pub(crate) const TRUNCATE: Privileges = Privileges(1 << 4);
     pub(crate) const REFERENCES: Privileges = Privileges(1 << 5);
     pub(crate) const TRIGGER: Privileges = Privileges(1 << 6);
-    pub(crate) const USAGE: Privileges = Privileges(1 << 7);
-    pub(crate) const CREATE: Privileges = Privileges(1 << 8);
+    pub(crate) const EXECUTE: Privileges = Privileges(1 << 7);
+    pub(crate) const USAGE: Privileges = Privileges(1 << 8);
+    pub(crate) const CREATE: Privileges = Privileges(1 << 9);
 
     /// Each privilege with its letter in access lists and its name, in the order of the letters.
-    pub(crate) const NAMES: [(Privileges, char, &'static str); 9] = [
+    pub(crate) const NAMES: [(Privileges, char, &'static str); 10] = [
         (Privileges::INSERT, 'a', "INSERT"),
         (Privileges::SELECT, 'r', "SELECT"),
         (Privileges::UPDATE, 'w', "UPDATE"),
@@ -121,6 +126,7 @@ impl Privileges {
         (Privileges::TRUNCATE, 'D', "TRUNCATE"),
         (Privileges::REFERENCES, 'x', "REFERENCES"),
         (Privileges::TRIGGER, 't', "TRIGGER"),
+        (Privileges::EXECUTE, 'X', "EXECUTE"),
         (Privileges::USAGE, 'U', "USAGE"),
         (Privileges::CREATE, 'C', "CREATE"),
     ];
@@ -212,7 +218,7 @@ pub(crate) struct Need {
 #[derive(Clone, Debug)]
 pub(crate) struct Roles {
     pub(crate) roles: BTreeMap<u32, Role>,
-    /// Accesses of tables, views and sequences by their names; those that are missing are the first role's.
+    /// Accesses of tables, views, sequences and procedures by their names; those that are missing are the first role's.
     pub(crate) relations: BTreeMap<String, Access>,
     /// The access to the schema `public`.
     pub(crate) schema: Access,

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{SqlError, SqlState};
 use crate::format::Format;
 use crate::numeric::Numeric;
+use crate::procedures::SqlProcedures;
 use crate::roles::Roles;
 use crate::sequence::Sequence;
 use crate::types::{Modifier, SqlType};
@@ -190,6 +191,7 @@ pub(crate) struct Schema {
     pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
     pub(crate) views: BTreeMap<String, Arc<ViewMeta>>,
     pub(crate) roles: Roles,
+    pub(crate) procedures: Arc<SqlProcedures>,
 }
 
 impl Schema {

@@ -45,6 +45,7 @@ pub(super) fn is_planned(statement: &ast::Statement) -> bool {
             | ast::Statement::Update(_)
             | ast::Statement::Delete(_)
             | ast::Statement::Truncate(_)
+            | ast::Statement::Call(_)
     )
 }
 

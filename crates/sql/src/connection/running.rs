@@ -95,7 +95,7 @@ impl Connection {
             max_bytes: self.database.options().max_answer_bytes,
             profile: planned.profile.clone(),
         };
-        if planned.plan.tables.is_empty() {
+        if planned.plan.is_on_no_table() {
             let done = if planned.plan.is_of_constants() {
                 request.run_here()
             } else {
@@ -257,6 +257,11 @@ pub(super) fn route_of(plan: &Plan, env: &Env) -> Result<Option<Route>, SqlError
             return Ok(None);
         }
         return insert.table.handle.at(&parts).map(Some).map_err(refused);
+    }
+    if let Work::Call(call) = &plan.work {
+        // Arguments that are not known before it runs lead nowhere.
+        let is_known = call.arguments.iter().all(|(_, expr)| expr.is_row_independent());
+        return if is_known { call.prepare(env).map(|call| Some(call.route())) } else { Ok(None) };
     }
     let Some(scan) = plan.leading_scan() else { return Ok(None) };
     scan_route(scan, env)

@@ -6,7 +6,7 @@
 use sqlparser::ast;
 
 use super::{Change, Done};
-use crate::bind::object_name;
+use crate::bind::{object_name, procedure_name};
 use crate::error::{Severity, SqlError, SqlState};
 use crate::load::SCHEMA_ACCESS;
 use crate::roles::{Access, Object, Privileges, SUPERUSER, denied};
@@ -201,6 +201,13 @@ impl Change<'_> {
                 all(schemas)?;
                 Ok(schema.sequences.keys().map(|name| (Object::Sequence, name.clone())).collect())
             }
+            Some(ast::GrantObjects::Procedures(names) | ast::GrantObjects::Routines(names)) => names
+                .iter()
+                .map(|procedure| {
+                    let name = procedure_name(&procedure.name)?;
+                    Ok((Object::Procedure, schema.procedures.find(&name)?.access_name()))
+                })
+                .collect(),
             Some(ast::GrantObjects::Databases(_)) => Err(SqlError::unsupported(
                 "privileges of a database: whoever can log in may use the one that there is",
             )),

@@ -8,6 +8,7 @@ mod definitions;
 mod extended;
 mod fuzz;
 mod postgresql;
+mod procedures;
 mod programs;
 mod queries;
 mod roles;
