@@ -72,6 +72,11 @@ pub(crate) fn name_of(oid: u32) -> Option<String> {
     catalogs().find(|catalog| catalog.oid == oid).map(|catalog| catalog.name.to_owned())
 }
 
+/// Returns true for a catalog of `information_schema`, whose names are found with that of the schema alone.
+pub(crate) fn is_of_standard(oid: u32) -> bool {
+    catalogs().any(|catalog| catalog.oid == oid && catalog.schema == "information_schema")
+}
+
 /// The number of a schema.
 pub(crate) fn namespace_of(name: &str) -> Option<u32> {
     match name {

@@ -10,6 +10,7 @@
 //! finds the table closed after that does not use it. So when all transactions have noted the new generation or zero, none uses
 //! the table, until a snapshot without it is published.
 
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -32,6 +33,9 @@ use crate::sequences::Sequences;
 /// The time that a statement waits for the transactions that use a table.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Makes the verifier of a password, or says why it cannot be one.
+pub type PasswordVerifier = fn(&str) -> Result<String, String>;
+
 /// Settings of a [`SqlDatabase`].
 #[derive(Clone, Debug)]
 pub struct SqlOptions {
@@ -44,7 +48,7 @@ pub struct SqlOptions {
     /// The name of the superuser of a database that has no roles yet.
     pub superuser: String,
     /// Makes the verifier of a password that a statement gives to a role; without it, statements give none.
-    pub password_verifier: Option<fn(&str) -> Result<String, String>>,
+    pub password_verifier: Option<PasswordVerifier>,
 }
 
 impl Default for SqlOptions {
@@ -100,10 +104,10 @@ impl SqlDatabase {
         let database = Arc::new(database);
         let kept = Kept::open(&database)?;
         let mut schema = load::schema(&database, kept.rows(&database)?)?;
-        if !schema.roles.roles.contains_key(&SUPERUSER) {
+        if let Entry::Vacant(place) = schema.roles.roles.entry(SUPERUSER) {
             let role = Role::superuser(SUPERUSER, &options.superuser);
             kept.write_role(&database, &role)?;
-            schema.roles.roles.insert(SUPERUSER, role);
+            place.insert(role);
         }
         schema.procedures = Arc::new(procedures);
         let last_role = schema.roles.roles.keys().copied().max().unwrap_or(0).max(FIRST_ROLE - 1);

@@ -84,9 +84,9 @@ mod with_the_server {
         let text = directory.to_str().expect("UTF-8");
         let served = Served::start(&directory);
         assert!(served.greeting.contains("user=atrapos dbname=atrapos"), "{}", served.greeting);
-        for (path, mode) in [("server", 0o700), ("server/users", 0o600)] {
+        for (path, others) in [("server", 0o077), ("", 0o007)] {
             let about = std::fs::metadata(directory.join(path)).expect("it is there");
-            assert_eq!(about.permissions().mode() & 0o777, mode, "{path}");
+            assert_eq!(about.permissions().mode() & others, 0, "{path}");
         }
         let shell = run(&["sql", text, "--command", "no statement at all"]);
         assert_eq!(shell.status.code(), Some(1));

@@ -201,7 +201,8 @@ fn privileges(env: &Env, with_public: bool) -> Vec<Row> {
         let Access { owner, .. } = roles.access(name);
         for (grantee, held) in roles.access(name).entries(object) {
             let concerns = is_super || acting.contains(&owner) || acting.contains(&grantee);
-            if !concerns && !(grantee == PUBLIC && with_public) {
+            let is_for_all = grantee == PUBLIC && with_public;
+            if !concerns && !is_for_all {
                 continue;
             }
             let shown = if grantee == PUBLIC { "PUBLIC".to_owned() } else { roles.name_of(grantee) };

@@ -47,7 +47,10 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("pg_backend_pid", &[], Int4, |env, _| Ok(Value::Int(env.session.process_id.into()))),
     strict("pg_is_in_recovery", &[], Bool, |_, _| Ok(Value::Bool(false))),
     strict("pg_encoding_to_char", &[Int4], Name, |_, _| Ok(Value::text("UTF8"))),
-    strict("pg_table_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
+    strict("pg_table_is_visible", &[Oid], Bool, |_, a| {
+        let oid = u32::try_from(int(a, 0)).unwrap_or(0);
+        Ok(Value::Bool(!crate::catalogs::is_of_standard(oid)))
+    }),
     strict("pg_type_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_collation_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_function_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),

@@ -670,3 +670,4 @@ DROP ROLE keeper, boss
 DROP ROLE IF EXISTS bob
 DROP ROLE ann
 SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_' ORDER BY 1
+SELECT q.a[2], q.a[1:2], a[1] FROM (SELECT ARRAY[1, 2, 3] AS a) q
