@@ -3,12 +3,13 @@
 //! Owns: the order of start and end, and what is said of them. Never: speaks to a client.
 
 mod file;
+mod procedures;
 
 use std::fmt::Write as _;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use atrapos::{Database, Schema, ThreadHost};
 use atrapos_durability::directory::Directory;
-use atrapos_server::{Server, ServerOptions, SlowLog, Users, WorkerThreads};
-use atrapos_sql::{Settings, SqlDatabase, SqlOptions};
+use atrapos_server::{Server, ServerOptions, SlowLog, WorkerThreads, generate_password, password_verifier};
+use atrapos_sql::{Settings, SqlDatabase, SqlOptions, SqlProcedures};
 use atrapos_topology::{LiveOptions, Machine};
 
 use crate::args::{AuthenticationArg, ServeArgs};
@@ -27,7 +28,7 @@ use crate::{config, input, interrupt, output, store};
 /// The address that is listened at if none is chosen: this machine only.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5432);
 
-/// The directory, inside of the database's, of the owner's socket and the file of users.
+/// The directory, inside of the database's, of the owner's socket.
 pub(crate) const SERVER_DIRECTORY: &str = "server";
 
 /// Cores of the machine for which there is one thread on which clients log in.
@@ -52,14 +53,12 @@ fn serve_with(args: &ServeArgs) -> Result<(), CliError> {
     let database = open(args, workers, &worker_threads)?;
     let private = args.directory.join(SERVER_DIRECTORY);
     make_private(&private)?;
-    let (users, generated) = match args.auth {
-        AuthenticationArg::Trust => (None, None),
-        AuthenticationArg::Scram => {
-            let (users, generated) = users(args, &private)?;
-            (Some(users), generated)
-        }
+    hide_from_others(&args.directory)?;
+    let generated = match args.auth {
+        AuthenticationArg::Trust => None,
+        AuthenticationArg::Scram => set_password(args, &database)?,
     };
-    let options = server_options(args, private, users, io_threads, worker_threads)?;
+    let options = server_options(args, private, io_threads, worker_threads)?;
     let server = Server::start(Arc::clone(&database), options).map_err(CliError::bad_input)?;
     output::print(&greeting(args, &server, generated.as_deref()))?;
     while !stop.load(Ordering::Relaxed) {
@@ -84,7 +83,6 @@ fn serve_with(args: &ServeArgs) -> Result<(), CliError> {
 fn server_options(
     args: &ServeArgs,
     private: PathBuf,
-    users: Option<Users>,
     threads: usize,
     worker_threads: Arc<WorkerThreads>,
 ) -> Result<ServerOptions, CliError> {
@@ -108,7 +106,7 @@ fn server_options(
         private_directory: Some(private),
         http: args.http,
         http_token,
-        users,
+        trust: matches!(args.auth, AuthenticationArg::Trust),
         tls: args.tls_cert.clone().zip(args.tls_key.clone()),
         max_connections: args.max_connections,
         threads,
@@ -139,8 +137,19 @@ fn open(
     let builder = builder.pin(!args.no_pin).workers(workers).thread_host(host);
     let database = builder.durability(durability).open(&args.directory);
     let settings = settings(&args.set)?;
-    let options = SqlOptions { name: args.database.clone(), settings, ..SqlOptions::default() };
-    SqlDatabase::open(database.map_err(CliError::bad_input)?, options).map_err(CliError::failed)
+    let options = SqlOptions {
+        name: args.database.clone(),
+        settings,
+        superuser: args.user.clone(),
+        password_verifier: Some(password_verifier),
+        ..SqlOptions::default()
+    };
+    let database = database.map_err(CliError::bad_input)?;
+    let procedures = match &args.procedures {
+        Some(workload) => procedures::of(workload, &database)?,
+        None => SqlProcedures::default(),
+    };
+    SqlDatabase::open_with(database, options, procedures).map_err(CliError::failed)
 }
 
 /// Returns the settings that sessions begin with.
@@ -168,10 +177,30 @@ fn make_private(path: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Reads the users of the database, or makes the owner.
-fn users(args: &ServeArgs, directory: &Path) -> Result<(Users, Option<String>), CliError> {
-    let password = args.password_file.as_deref().map(|path| first_line("password file", path)).transpose()?;
-    Users::open(&directory.join("users"), &args.user, password.as_deref()).map_err(CliError::bad_input)
+/// Takes a database from users of the machine who are not in its group: whoever reads its files can try passwords on their verifiers.
+fn hide_from_others(path: &Path) -> Result<(), CliError> {
+    let hide = || {
+        let mode = std::fs::metadata(path)?.permissions().mode();
+        std::fs::set_permissions(path, Permissions::from_mode(mode & 0o770))
+    };
+    hide().map_err(|error| {
+        CliError::bad_input(format!("the directory {} cannot be hidden from others: {error}", path.display()))
+    })
+}
+
+/// Gives the user the password of the file, or a generated one if no role has any, which is returned: it is nowhere else.
+fn set_password(args: &ServeArgs, database: &SqlDatabase) -> Result<Option<String>, CliError> {
+    let given = args.password_file.as_deref().map(|path| first_line("password file", path)).transpose()?;
+    let generated = if given.is_none() && database.first_password_verifier().is_none() {
+        Some(generate_password().map_err(CliError::failed)?)
+    } else {
+        None
+    };
+    if let Some(password) = given.as_ref().or(generated.as_ref()) {
+        let verifier = password_verifier(password).map_err(CliError::bad_input)?;
+        database.set_password_verifier(&args.user, verifier).map_err(CliError::failed)?;
+    }
+    Ok(generated)
 }
 
 /// Returns the first line of a file.

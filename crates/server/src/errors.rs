@@ -7,8 +7,6 @@ use atrapos_sql::{Severity, SqlError, SqlState};
 use crate::protocol::backend;
 use crate::protocol::body::Malformed;
 
-/// The user, or the way of authentication, is not allowed.
-pub(crate) const INVALID_AUTHORIZATION: SqlState = SqlState("28000");
 /// The password is wrong.
 pub(crate) const INVALID_PASSWORD: SqlState = SqlState("28P01");
 /// There is no such database.

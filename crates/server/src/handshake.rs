@@ -172,7 +172,7 @@ async fn greet(shared: &Shared, channel: &mut Channel, peer: Peer, packet: &[u8]
         return Err(fatal(errors::CANNOT_CONNECT_NOW, "the database system is shutting down").into());
     }
     let user = startup.parameter("user").filter(|user| !user.is_empty()).ok_or_else(|| {
-        fatal(errors::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
+        fatal(SqlState::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
     })?;
     if !matches!(startup.parameter("replication"), None | Some("false" | "off" | "no" | "0")) {
         return Err(SqlError::unsupported("replication").severity(atrapos_sql::Severity::Fatal).into());
@@ -187,7 +187,10 @@ async fn greet(shared: &Shared, channel: &mut Channel, peer: Peer, packet: &[u8]
         return Err(fatal(errors::UNDEFINED_DATABASE, why).hint(hint).into());
     }
     backend::authentication(channel.out(), &Request::Ok);
-    Ok(Client { version: startup.version, user: user.to_owned(), settings: settings(&startup)? })
+    // Nor does it know names of roles, and who may read the files may be everybody.
+    let is_unknown = peer == Peer::Owner && shared.database.check_login(user).is_err();
+    let user = if is_unknown { shared.database.superuser() } else { user.to_owned() };
+    Ok(Client { version: startup.version, user, settings: settings(&startup)? })
 }
 
 /// Returns the settings of a startup message, those among its options included.
@@ -236,13 +239,14 @@ async fn authenticate(shared: &Shared, channel: &mut Channel, peer: Peer, user: 
     if shared.trusts(peer) {
         return Ok(());
     }
-    let Some(users) = &shared.users else {
+    if shared.has_trust() {
         let why = "connections from this address are not allowed by this server";
-        return Err(fatal(errors::INVALID_AUTHORIZATION, why).into());
-    };
+        return Err(fatal(SqlState::INVALID_AUTHORIZATION, why).into());
+    }
     let certificate = shared.tls.as_ref().filter(|_| channel.is_encrypted()).map(|tls| &*tls.end_point);
-    let failed = match scram(channel, Exchange::new(users.verifier(user), certificate)).await? {
-        Ok(()) if users.has(user) => return Ok(()),
+    let (verifier, is_known) = shared.passwords.of(&shared.database, user);
+    let failed = match scram(channel, Exchange::new(verifier, certificate)).await? {
+        Ok(()) if is_known => return Ok(()),
         Ok(()) => ScramError::Proof,
         Err(failed) => failed,
     };
@@ -253,7 +257,7 @@ async fn authenticate(shared: &Shared, channel: &mut Channel, peer: Peer, user: 
             let why = format!("password authentication failed for user \"{user}\"");
             fatal(errors::INVALID_PASSWORD, why).into()
         }
-        ScramError::Binding => fatal(errors::INVALID_AUTHORIZATION, failed.to_string()).into(),
+        ScramError::Binding => fatal(SqlState::INVALID_AUTHORIZATION, failed.to_string()).into(),
         ScramError::Random => fatal(SqlState::INTERNAL_ERROR, failed.to_string()).into(),
         ScramError::Malformed(_) | ScramError::Unsupported(_) => {
             fatal(SqlState::PROTOCOL_VIOLATION, failed.to_string()).into()

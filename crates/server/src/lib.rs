@@ -34,7 +34,7 @@ mod stream;
 mod tls;
 mod worker_threads;
 
-pub use auth::users::{Users, UsersError};
+pub use auth::passwords::{generate_password, password_verifier};
 pub use client::{Client, ClientError, Event};
 pub use server::{Server, ServerError, ServerOptions};
 pub use slow_log::{SlowLog, SlowSink};

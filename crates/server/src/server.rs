@@ -17,7 +17,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 
 use crate::admission::Admission;
-use crate::auth::users::Users;
+use crate::auth::passwords::Passwords;
 use crate::counters::Counters;
 use crate::errors::fatal;
 use crate::handshake::{self, Client, Peer};
@@ -55,8 +55,8 @@ pub struct ServerOptions {
     pub private_directory: Option<PathBuf>,
     /// An address for the dashboard, `/metrics` and `/health`.
     pub http: Option<SocketAddr>,
-    /// Users and their passwords; `None` trusts everybody on this machine, and refuses others.
-    pub users: Option<Users>,
+    /// Set to trust everybody on this machine, and refuse others; otherwise roles prove their passwords.
+    pub trust: bool,
     /// The files of a certificate chain and its private key, in PEM form.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Sessions at a time.
@@ -104,7 +104,8 @@ pub enum ServerError {
 pub(crate) struct Shared {
     pub(crate) database: Arc<SqlDatabase>,
     pub(crate) database_name: String,
-    pub(crate) users: Option<Users>,
+    trust: bool,
+    pub(crate) passwords: Passwords,
     pub(crate) tls: Option<Tls>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) sessions: Arc<Sessions>,
@@ -136,7 +137,7 @@ impl Server {
     /// # Errors
     /// Fails if an address cannot be listened at, or a file or setting cannot be used; nothing is left running.
     pub fn start(database: Arc<SqlDatabase>, options: ServerOptions) -> Result<Server, ServerError> {
-        if options.users.is_none()
+        if options.trust
             && let Some(address) = options.listen.iter().find(|address| !address.ip().is_loopback())
         {
             return Err(ServerError::Trusting(*address));
@@ -154,7 +155,8 @@ impl Server {
         let shared = Arc::new(Shared {
             database_name: database.options().name.clone(),
             database,
-            users: options.users,
+            trust: options.trust,
+            passwords: Passwords::new().map_err(|_| ServerError::Random)?,
             tls,
             admission: Admission::new(options.max_connections),
             sessions: Sessions::new().map_err(|_| ServerError::Random)?,
@@ -238,12 +240,17 @@ impl Server {
 }
 
 impl Shared {
+    /// Returns true if nobody is asked for a password.
+    pub(crate) fn has_trust(&self) -> bool {
+        self.trust
+    }
+
     /// Returns true if whoever comes from there needs no password.
     pub(crate) fn trusts(&self, peer: Peer) -> bool {
         match peer {
             Peer::Owner => true,
-            Peer::Local => self.users.is_none(),
-            Peer::Network(address) => self.users.is_none() && address.is_loopback(),
+            Peer::Local => self.trust,
+            Peer::Network(address) => self.trust && address.is_loopback(),
         }
     }
 

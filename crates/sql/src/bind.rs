@@ -11,6 +11,7 @@ mod from;
 mod functions;
 mod joins;
 mod operators;
+mod procedures;
 mod query;
 mod select;
 mod types;
@@ -26,10 +27,12 @@ use crate::cast::{Castability, cast, castability};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
 use crate::plan::{OutputColumn, Plan, Query, Work};
+use crate::roles::{Need, Object, Privileges};
 use crate::schema::{Schema, TableEntry};
 use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
+pub(crate) use procedures::procedure_name;
 pub(crate) use types::{data_type, object_name};
 
 /// An expression with its type.
@@ -93,6 +96,9 @@ pub(crate) struct Binder<'a> {
     subqueries: usize,
     tables: Vec<Arc<TableEntry>>,
     views: Vec<String>,
+    needs: Vec<Need>,
+    /// The owner of the view whose query is bound, who needs what it reads.
+    acting: Option<u32>,
     /// The scopes around, the innermost last.
     scopes: Vec<Scope>,
     named: Vec<Named>,
@@ -111,6 +117,8 @@ impl<'a> Binder<'a> {
             subqueries: 0,
             tables: Vec::new(),
             views: Vec::new(),
+            needs: Vec::new(),
+            acting: None,
             scopes: Vec::new(),
             named: Vec::new(),
             depth: 0,
@@ -132,6 +140,7 @@ impl<'a> Binder<'a> {
             ast::Statement::Insert(insert) => Work::Insert(self.insert(insert)?),
             ast::Statement::Update(update) => Work::Update(self.update(update)?),
             ast::Statement::Delete(delete) => Work::Delete(self.delete(delete)?),
+            ast::Statement::Call(call) => Work::Call(self.procedure_call(call)?),
             other => return Err(SqlError::unsupported(first_words(&other.to_string()))),
         };
         Ok(self.finish(work))
@@ -139,8 +148,9 @@ impl<'a> Binder<'a> {
 
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
-        let types = self.params.into_iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        (Plan { work, tables: self.tables, views: self.views, subqueries: self.subqueries }, types)
+        let types = self.params.iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
+        let Binder { tables, views, needs, subqueries, .. } = self;
+        (Plan { work, tables, views, needs, subqueries }, types)
     }
 
     /// The table of a name that a statement writes.
@@ -159,6 +169,16 @@ impl<'a> Binder<'a> {
         }
         let found = self.schema.table(&table).map_err(|error| error.at(self.position_of(name)))?;
         Ok(self.uses(found))
+    }
+
+    /// Notes that whoever runs the statement needs privileges.
+    pub(crate) fn needs(&mut self, object: Object, name: &str, privileges: Privileges) {
+        let by = self.acting;
+        let is_same = |need: &&mut Need| need.object == object && need.name == name && need.by == by;
+        match self.needs.iter_mut().find(is_same) {
+            Some(need) => need.privileges = need.privileges.and(privileges),
+            None => self.needs.push(Need { object, name: name.to_owned(), privileges, by }),
+        }
     }
 
     /// Notes that the statement uses a table.

@@ -5,6 +5,7 @@
 
 mod empty;
 mod objects;
+mod roles;
 mod server;
 mod standard;
 mod statistics;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 
 use crate::expr::{Env, Row};
 use crate::plan::OutputColumn;
+use crate::roles::SUPERUSER;
 use crate::schema::{Schema, TableEntry};
 use crate::types::{Modifier, SqlType};
 
@@ -35,13 +37,14 @@ pub(crate) const PG_CATALOG: u32 = 11;
 pub(crate) const PUBLIC: u32 = 2200;
 /// The number of `information_schema`.
 pub(crate) const INFORMATION_SCHEMA: u32 = 13_000;
-/// The number of the one role.
-const ROLE: u32 = 10;
+/// The number of the role that owns what the database begins with.
+const ROLE: u32 = SUPERUSER;
 
 fn catalogs() -> impl Iterator<Item = &'static Catalog> {
     objects::CATALOGS
         .iter()
         .chain(server::CATALOGS)
+        .chain(roles::CATALOGS)
         .chain(statistics::CATALOGS)
         .chain(standard::CATALOGS)
         .chain(empty::CATALOGS)
@@ -67,6 +70,11 @@ pub(crate) fn oid_of(name: &str) -> Option<u32> {
 /// The name of the catalog of a number.
 pub(crate) fn name_of(oid: u32) -> Option<String> {
     catalogs().find(|catalog| catalog.oid == oid).map(|catalog| catalog.name.to_owned())
+}
+
+/// Returns true for a catalog of `information_schema`, whose names are found with that of the schema alone.
+pub(crate) fn is_of_standard(oid: u32) -> bool {
+    catalogs().any(|catalog| catalog.oid == oid && catalog.schema == "information_schema")
 }
 
 /// The number of a schema.
@@ -99,6 +107,11 @@ pub(crate) fn columns(table: VirtualTable) -> Vec<OutputColumn> {
         origin: (catalog.oid, at),
     };
     (1..).zip(catalog.columns).map(column).collect()
+}
+
+/// Returns true for a catalog that tells of passwords.
+pub(crate) fn is_secret(table: VirtualTable) -> bool {
+    catalog(table).is_some_and(|catalog| matches!(catalog.name, "pg_authid" | "pg_shadow"))
 }
 
 /// The rows of a catalog.

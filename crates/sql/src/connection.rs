@@ -13,6 +13,7 @@ mod cursors;
 mod extended;
 mod planning;
 mod prepared;
+mod role;
 mod running;
 mod utility;
 
@@ -34,6 +35,7 @@ use crate::types::SqlType;
 use cursors::Cursor;
 use extended::{Portal, Prepared};
 use planning::CachedPlan;
+use role::CurrentRole;
 
 /// The user who connects, and the settings that the client asks for.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +88,10 @@ enum Kind {
 pub struct Connection {
     database: Arc<SqlDatabase>,
     user: Arc<str>,
+    /// The number of the role that has logged in.
+    user_role: u32,
+    /// The role that statements run as, as the schema had it in a version; found again when that or a setting has changed.
+    current: Option<CurrentRole>,
     process_id: i32,
     settings: Settings,
     /// The settings that statements are given; made anew when they have changed.
@@ -121,19 +127,25 @@ impl Drop for Connection {
 
 impl Connection {
     pub(crate) fn new(database: Arc<SqlDatabase>, options: ConnectOptions) -> Result<Connection, SqlError> {
+        database.check_login(&options.user)?;
+        let roles = &database.schema().roles;
+        let user_role = roles.existing(&options.user)?.id;
         let mut settings = Settings::new(&options.user);
         for (name, value) in database.options().settings.iter().chain(&options.settings) {
             settings.set_initial(name, value)?;
         }
+        role::check_setting(roles, user_role, settings.get("role")?)?;
         let noted = database.note_place();
         let cancel = Arc::default();
         let user: Arc<str> = Arc::from(options.user);
         let application = settings.get("application_name").unwrap_or_default();
         let activity = Arc::new(Activity::new(&user, application));
         database.connections().add(options.process_id, &cancel, &activity);
-        Ok(Connection {
+        let mut connection = Connection {
             database,
             user,
+            user_role,
+            current: None,
             process_id: options.process_id,
             settings,
             given_settings: None,
@@ -153,7 +165,9 @@ impl Connection {
             cursors: HashMap::new(),
             plans: HashMap::new(),
             lifted: HashMap::new(),
-        })
+        };
+        connection.find_role();
+        Ok(connection)
     }
 
     /// Runs the statements of a simple query, in one implicit transaction unless they begin or end transactions themselves.
@@ -257,9 +271,12 @@ impl Connection {
         if let Some(session) = &self.session {
             return Arc::clone(session);
         }
+        let (user, role) = self.current_role();
         let settings = self.given_settings.get_or_insert_with(|| Arc::new(self.settings.clone()));
         let session = Arc::new(Session {
-            user: Arc::clone(&self.user),
+            user,
+            role,
+            session_user: Arc::clone(&self.user),
             database: Arc::from(&*self.database.options().name),
             process_id: self.process_id,
             began: now(),
@@ -275,6 +292,7 @@ impl Connection {
 
     fn settings_changed(&mut self) {
         self.activity.is_used_by(self.settings.get("application_name").unwrap_or_default());
+        self.find_role();
         (self.given_settings, self.session) = (None, None);
     }
 
@@ -298,6 +316,9 @@ impl Connection {
     /// Changes a setting, for the transaction alone if it `is_local`; one that is and outside of a transaction has no effect.
     fn change_setting(&mut self, name: &str, value: &str, is_local: bool) -> Result<(), SqlError> {
         let before = self.settings.get(name)?.to_owned();
+        if name.eq_ignore_ascii_case("role") {
+            role::check_setting(&self.database.schema().roles, self.user_role, value)?;
+        }
         self.settings.set(name, value)?;
         if is_local && self.kind == Kind::None {
             self.settings.set(name, &before)?;

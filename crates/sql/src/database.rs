@@ -10,7 +10,8 @@
 //! finds the table closed after that does not use it. So when all transactions have noted the new generation or zero, none uses
 //! the table, until a snapshot without it is published.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -21,14 +22,19 @@ use tokio::sync::futures::Notified;
 use crate::cancel::Connections;
 use crate::connection::{ConnectOptions, Connection};
 use crate::counts::Counts;
-use crate::error::{SqlError, SqlState};
+use crate::error::{Severity, SqlError, SqlState};
 use crate::kept::Kept;
 use crate::load;
+use crate::procedures::SqlProcedures;
+use crate::roles::{FIRST_ROLE, Role, SUPERUSER};
 use crate::schema::{Schema, TableEntry};
 use crate::sequences::Sequences;
 
 /// The time that a statement waits for the transactions that use a table.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Makes the verifier of a password, or says why it cannot be one.
+pub type PasswordVerifier = fn(&str) -> Result<String, String>;
 
 /// Settings of a [`SqlDatabase`].
 #[derive(Clone, Debug)]
@@ -39,11 +45,21 @@ pub struct SqlOptions {
     pub max_answer_bytes: usize,
     /// Settings that connections begin with, by name: what a client asks for itself counts before them.
     pub settings: Vec<(String, String)>,
+    /// The name of the superuser of a database that has no roles yet.
+    pub superuser: String,
+    /// Makes the verifier of a password that a statement gives to a role; without it, statements give none.
+    pub password_verifier: Option<PasswordVerifier>,
 }
 
 impl Default for SqlOptions {
     fn default() -> SqlOptions {
-        SqlOptions { name: "postgres".to_owned(), max_answer_bytes: 256 << 20, settings: Vec::new() }
+        SqlOptions {
+            name: "postgres".to_owned(),
+            max_answer_bytes: 256 << 20,
+            settings: Vec::new(),
+            superuser: "postgres".to_owned(),
+            password_verifier: None,
+        }
     }
 }
 
@@ -63,6 +79,8 @@ pub struct SqlDatabase {
     /// For each connection the generation that its transaction has noted.
     noted: Mutex<Vec<Weak<AtomicU64>>>,
     changed: Notify,
+    /// The greatest number of a role: while the database is open none is given twice, as sessions of a role that is dropped go on.
+    last_role: AtomicU32,
 }
 
 impl SqlDatabase {
@@ -71,9 +89,28 @@ impl SqlDatabase {
     /// # Errors
     /// When the tables in which it keeps what the engine does not know of cannot be read or made.
     pub fn open(database: Database, options: SqlOptions) -> Result<Arc<SqlDatabase>, SqlError> {
+        SqlDatabase::open_with(database, options, SqlProcedures::default())
+    }
+
+    /// Puts SQL before an open database, as [`open`](SqlDatabase::open) does, with procedures that statements call (`CALL`).
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn open_with(
+        database: Database,
+        options: SqlOptions,
+        procedures: SqlProcedures,
+    ) -> Result<Arc<SqlDatabase>, SqlError> {
         let database = Arc::new(database);
         let kept = Kept::open(&database)?;
-        let schema = load::schema(&database, kept.rows(&database)?)?;
+        let mut schema = load::schema(&database, kept.rows(&database)?)?;
+        if let Entry::Vacant(place) = schema.roles.roles.entry(SUPERUSER) {
+            let role = Role::superuser(SUPERUSER, &options.superuser);
+            kept.write_role(&database, &role)?;
+            place.insert(role);
+        }
+        schema.procedures = Arc::new(procedures);
+        let last_role = schema.roles.roles.keys().copied().max().unwrap_or(0).max(FIRST_ROLE - 1);
         let sequences = Arc::new(Sequences::new(Arc::clone(&database), kept.clone()));
         Ok(Arc::new(SqlDatabase {
             database,
@@ -87,6 +124,7 @@ impl SqlDatabase {
             generation: AtomicU64::new(1),
             noted: Mutex::new(Vec::new()),
             changed: Notify::new(),
+            last_role: AtomicU32::new(last_role),
         }))
     }
 
@@ -96,6 +134,55 @@ impl SqlDatabase {
     /// When a setting that the client asks for does not exist, or cannot have the value.
     pub fn connect(self: &Arc<SqlDatabase>, options: ConnectOptions) -> Result<Connection, SqlError> {
         Connection::new(Arc::clone(self), options)
+    }
+
+    /// Refuses a user who is no role, or one that may not log in.
+    ///
+    /// # Errors
+    /// With 28000, as clients know it.
+    pub fn check_login(&self, user: &str) -> Result<(), SqlError> {
+        let why = match self.schema().roles.named(user) {
+            None => format!("role \"{user}\" does not exist"),
+            Some(role) if !role.login => format!("role \"{user}\" is not permitted to log in"),
+            Some(_) => return Ok(()),
+        };
+        Err(SqlError::new(SqlState::INVALID_AUTHORIZATION, why).severity(Severity::Fatal))
+    }
+
+    /// The verifier of a role's password; `None` if there is no such role, or it has none.
+    #[must_use]
+    pub fn password_verifier(&self, user: &str) -> Option<String> {
+        self.schema().roles.named(user)?.password.clone()
+    }
+
+    /// The verifier of a password of some role, the same each time; `None` if no role has a password.
+    #[must_use]
+    pub fn first_password_verifier(&self) -> Option<String> {
+        self.schema().roles.roles.values().find_map(|role| role.password.clone())
+    }
+
+    /// The name of the superuser that the database began with.
+    #[must_use]
+    pub fn superuser(&self) -> String {
+        self.schema().roles.name_of(SUPERUSER)
+    }
+
+    /// Gives a role the verifier of a password; makes a superuser of the name if there is no such role. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn set_password_verifier(&self, user: &str, verifier: String) -> Result<(), SqlError> {
+        let _change = self.change();
+        let known = self.schema().roles.named(user).cloned();
+        let mut role = known.unwrap_or_else(|| Role::superuser(self.next_role(), user));
+        role.password = Some(verifier);
+        self.kept.write_role(&self.database, &role)?;
+        self.reload()
+    }
+
+    /// A number for a new role.
+    pub(crate) fn next_role(&self) -> u32 {
+        self.last_role.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// The engine's database.
@@ -149,6 +236,7 @@ impl SqlDatabase {
                 *again = Arc::clone(sequence);
             }
         }
+        schema.procedures = Arc::clone(&published.procedures);
         *published = Arc::new(schema);
         drop(published);
         self.changed.notify_waiters();

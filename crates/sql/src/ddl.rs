@@ -9,6 +9,8 @@ mod columns;
 mod create;
 mod draft;
 mod foreign;
+mod privileges;
+mod roles;
 mod views;
 
 use sqlparser::ast;
@@ -39,6 +41,8 @@ pub(crate) enum Undo {
     Sequence(String),
     /// The view is dropped.
     View(String),
+    /// The role is dropped.
+    Role(String),
 }
 
 impl Done {
@@ -57,6 +61,10 @@ pub(crate) struct Change<'a> {
     pub(crate) db: &'a SqlDatabase,
     /// The text of the statement, for positions.
     pub(crate) text: &'a str,
+    /// The role that runs it.
+    pub(crate) role: u32,
+    /// The role that has logged in.
+    pub(crate) session_role: u32,
 }
 
 impl Change<'_> {
@@ -64,6 +72,27 @@ impl Change<'_> {
     pub(crate) fn run(&self, statement: &ast::Statement) -> Result<Done, SqlError> {
         let _change = self.db.change();
         match statement {
+            ast::Statement::CreateRole(create) => self.create_role(create),
+            ast::Statement::AlterRole { name, operation } => self.alter_role(name, operation),
+            ast::Statement::Grant(grant) => self.grant(grant),
+            ast::Statement::Revoke(revoke) => self.revoke(revoke),
+            ast::Statement::GrantRole(grant) if grant.options.is_empty() && grant.granted_by.is_none() => {
+                self.change_members(&grant.roles, &grant.grantees, true)
+            }
+            ast::Statement::RevokeRole(revoke)
+                if revoke.option_for.is_none() && revoke.granted_by.is_none() =>
+            {
+                self.change_members(&revoke.roles, &revoke.grantees, false)
+            }
+            ast::Statement::GrantRole(_) | ast::Statement::RevokeRole(_) => {
+                Err(SqlError::unsupported("an option of a membership"))
+            }
+            ast::Statement::Drop {
+                object_type: ast::ObjectType::Role | ast::ObjectType::User | ast::ObjectType::Group,
+                names,
+                if_exists,
+                ..
+            } => self.drop_roles(names, *if_exists),
             ast::Statement::CreateTable(create) => self.create_table(create),
             ast::Statement::CreateIndex(create) => self.create_index(create),
             ast::Statement::CreateSequence {
@@ -94,6 +123,12 @@ impl Change<'_> {
                 Undo::Index(name) => self.drop_index(&name)?,
                 Undo::Sequence(name) => self.drop_sequence(&name)?,
                 Undo::View(name) => self.drop_view(&name)?,
+                Undo::Role(name) => {
+                    let schema = self.db.schema();
+                    if let Some(role) = schema.roles.named(&name) {
+                        self.drop_role(&schema.roles, role)?;
+                    }
+                }
             }
         }
         Ok(())
@@ -153,6 +188,7 @@ impl Change<'_> {
                     .push(SqlError::new(SqlState::SUCCESSFUL_COMPLETION, why).severity(Severity::Notice));
                 continue;
             }
+            self.require_owner(&name)?;
             match kind {
                 ast::ObjectType::Table => self.drop_table(&name, cascade)?,
                 ast::ObjectType::Index => self.drop_index(&name)?,
@@ -187,9 +223,11 @@ impl Change<'_> {
         let kept = self.db.kept();
         self.db.database().drop_table(&table.meta.engine).map_err(|error| refused(&error))?;
         kept.write(self.db.database(), format!("table:{name}"), None)?;
+        self.disown(name)?;
         for column in &table.meta.columns {
             if let Some(sequence) = &column.sequence {
                 kept.write(self.db.database(), format!("sequence:{sequence}"), None)?;
+                self.disown(sequence)?;
             }
         }
         self.db.reload()
@@ -228,6 +266,7 @@ impl Change<'_> {
             ));
         }
         self.db.kept().write(self.db.database(), format!("sequence:{name}"), None)?;
+        self.disown(name)?;
         self.db.reload()
     }
 }

@@ -84,6 +84,16 @@ states! {
     INVALID_SAVEPOINT = "3B001";
     /// The transaction has to be run again.
     SERIALIZATION_FAILURE = "40001";
+    /// The user may not log in.
+    INVALID_AUTHORIZATION = "28000";
+    /// A membership of roles would be a circle.
+    INVALID_GRANT_OPERATION = "0LP01";
+    /// Privileges were not granted or revoked, as the user may not.
+    PRIVILEGE_NOT_GRANTED = "01007";
+    /// What is to be dropped is in use.
+    OBJECT_IN_USE = "55006";
+    /// The name is one of the database's own.
+    RESERVED_NAME = "42939";
     /// The user may not do it.
     INSUFFICIENT_PRIVILEGE = "42501";
     /// The statement is no statement.
@@ -114,6 +124,10 @@ states! {
     CANNOT_COERCE = "42846";
     /// There is no such function or operator.
     UNDEFINED_FUNCTION = "42883";
+    /// A procedure has given up for a reason of its own.
+    RAISE_EXCEPTION = "P0001";
+    /// Several procedures have the name.
+    AMBIGUOUS_FUNCTION = "42725";
     /// The schema does not exist.
     INVALID_SCHEMA_NAME = "3F000";
     /// The definition of a table contradicts itself.

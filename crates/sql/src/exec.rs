@@ -104,6 +104,14 @@ impl Request {
     }
 }
 
+/// The failure of a procedure: a reason of its own is told as one, and not as the engine's.
+fn raised(abort: Abort) -> Fail {
+    match abort.reason() {
+        AbortReason::User => Fail::Sql(SqlError::new(SqlState::RAISE_EXCEPTION, abort.detail())),
+        _ => Fail::Abort(abort),
+    }
+}
+
 /// A statement that runs.
 struct Exec<'t, 'w> {
     tx: Option<&'t mut Tx<'w>>,
@@ -166,6 +174,11 @@ impl<'w> Exec<'_, 'w> {
                     Box::pin(self.truncate(table)).await?;
                 }
                 (None, "TRUNCATE TABLE".to_owned())
+            }
+            Work::Call(call) => {
+                let call = call.prepare(&self.env)?;
+                let result = call.run(self.tx()?).await.map_err(raised)?;
+                (Some(vec![vec![Value::from(result)]]), "CALL".to_owned())
             }
         };
         self.answer(request, rows, tag)

@@ -8,12 +8,13 @@ use crate::plan::{Access, JoinKind, Node, Plan, Scan, Work};
 /// The lines of a plan. `is_routed` says that a key leads to its home.
 pub(crate) fn lines(plan: &Plan, is_routed: bool, profile: Option<&Profile>) -> Vec<String> {
     let mut lines = Lines { texts: Vec::new(), profile };
-    lines.texts.push(match (plan.tables.is_empty(), is_routed) {
+    lines.texts.push(match (plan.is_on_no_table(), is_routed) {
         (true, _) => "Route: none, no table is used".to_owned(),
         (false, true) => "Route: the owner of the key".to_owned(),
         (false, false) => "Route: any worker".to_owned(),
     });
     match &plan.work {
+        Work::Call(call) => lines.texts.push(format!("Call of {}", call.procedure.name)),
         Work::Query(query) => node(&query.root, 0, &mut lines),
         Work::Insert(insert) => {
             lines.texts.push(format!("Insert on {}", insert.table.name));

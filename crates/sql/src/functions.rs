@@ -7,6 +7,7 @@ mod documents;
 mod encodings;
 mod intervals;
 mod numbers;
+mod privileges;
 mod session;
 mod system;
 mod templates;
@@ -97,6 +98,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
         .chain(templates::FUNCTIONS)
         .chain(documents::FUNCTIONS)
         .chain(system::FUNCTIONS)
+        .chain(privileges::FUNCTIONS)
         .chain(session::FUNCTIONS)
 }
 

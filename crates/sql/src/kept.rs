@@ -9,6 +9,7 @@ use atrapos::catalog::{ColumnDef, KeyColumn, PrimaryKey, TableDef, Value as Stor
 use atrapos::{Abort, ColumnType, Database, Submitted, TableHandle};
 
 use crate::error::{SqlError, SqlState};
+use crate::roles::Role;
 
 /// The engine's name of the table.
 pub(crate) const NAME: &str = "atrapos_sql";
@@ -73,6 +74,12 @@ impl Kept {
             }
             Ok(())
         })
+    }
+
+    /// Writes a role.
+    pub(crate) fn write_role(&self, database: &Database, role: &Role) -> Result<(), SqlError> {
+        let body = serde_json::to_string(role).map_err(|error| unusable(&error.to_string()))?;
+        self.write(database, format!("role:{}", role.id), Some(body))
     }
 
     /// Puts a row in the place of another one, in one transaction, and waits until that is durable.

@@ -40,8 +40,10 @@ mod load;
 mod numeric;
 mod parse;
 mod plan;
+mod procedures;
 #[cfg(test)]
 mod reference;
+mod roles;
 mod schema;
 mod sequence;
 mod sequences;
@@ -54,11 +56,12 @@ mod value;
 
 pub use cancel::{CancelHandle, CancelReason};
 pub use connection::{ConnectOptions, Connection, StatementDescription, TransactionStatus};
-pub use database::{SqlDatabase, SqlOptions};
+pub use database::{PasswordVerifier, SqlDatabase, SqlOptions};
 pub use error::{Severity, SqlError, SqlErrorFields, SqlState};
 pub use format::{Format, decode, encode, parse, text_of};
 pub use interval::Interval;
 pub use numeric::Numeric;
+pub use procedures::SqlProcedures;
 pub use settings::{SERVER_VERSION, Settings, TimeLimits};
 pub use sink::{Column, Sink, SinkFuture};
 pub use types::{Modifier, SqlType, format_type};

@@ -10,6 +10,7 @@ use atrapos::catalog::{Definitions, IndexPart, PrimaryKey, TableDef};
 
 use crate::error::{SqlError, SqlState};
 use crate::kept;
+use crate::roles::{Access, Role};
 use crate::schema::{
     ColumnEntry, ColumnMeta, FIRST_OID, IndexEntry, IndexMeta, Schema, TableEntry, TableMeta, ViewMeta,
     type_of_stored,
@@ -21,6 +22,9 @@ use crate::types::{Modifier, SqlType};
 fn unreadable(name: &str, error: &serde_json::Error) -> SqlError {
     SqlError::new(SqlState::DATA_CORRUPTED, format!("the definition of \"{name}\" cannot be read: {error}"))
 }
+
+/// The name under which the access to the schema is kept.
+pub(crate) const SCHEMA_ACCESS: &str = "schema:public";
 
 /// Puts together the tables of a database.
 pub(crate) fn schema(database: &Database, rows: Vec<(String, String)>) -> Result<Schema, SqlError> {
@@ -34,6 +38,14 @@ pub(crate) fn schema(database: &Database, rows: Vec<(String, String)>) -> Result
         } else if let Some(name) = name.strip_prefix("view:") {
             let meta: ViewMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
             schema.views.insert(name.to_owned(), Arc::new(meta));
+        } else if let Some(name) = name.strip_prefix("role:") {
+            let role: Role = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
+            schema.roles.roles.insert(role.id, role);
+        } else if let Some(name) = name.strip_prefix("access:") {
+            let access: Access = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
+            schema.roles.relations.insert(name.to_owned(), access);
+        } else if name == SCHEMA_ACCESS {
+            schema.roles.schema = serde_json::from_str(&body).map_err(|error| unreadable(&name, &error))?;
         } else if let Some(name) = name.strip_prefix("table:") {
             let meta: TableMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
             let Some(entry) = entry(database, name, meta) else { continue };

@@ -9,6 +9,8 @@ use sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{SqlError, SqlState};
 
+mod users;
+
 /// The longest text of statements, in bytes.
 const MAX_TEXT: usize = 64 << 20;
 
@@ -39,6 +41,7 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>, SqlError> {
         return Ok(vec![statement]);
     }
     check_chains(&tokens)?;
+    let tokens = users::turned(tokens);
     let parsed = Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements();
     parsed.map_err(|error| syntax_error(&error, text))
 }

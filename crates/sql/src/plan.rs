@@ -9,7 +9,10 @@ use std::sync::Arc;
 
 use crate::aggregate::AggregateCall;
 use crate::catalogs::VirtualTable;
-use crate::expr::{CompareOp, Expr};
+use crate::error::SqlError;
+use crate::expr::{CompareOp, Env, Expr};
+use crate::procedures::{Call, Procedure};
+use crate::roles::Need;
 use crate::schema::TableEntry;
 use crate::sink::Column;
 use crate::types::{Modifier, SqlType};
@@ -317,6 +320,25 @@ pub(crate) enum Work {
     Delete(Delete),
     /// `TRUNCATE`: all rows of these tables go.
     Truncate(Vec<Arc<TableEntry>>),
+    Call(ProcedureCall),
+}
+
+/// `CALL` of a stored procedure.
+#[derive(Clone, Debug)]
+pub(crate) struct ProcedureCall {
+    pub(crate) procedure: Procedure,
+    pub(crate) arguments: Vec<(SqlType, Expr)>,
+    /// The one column of its result.
+    pub(crate) columns: Vec<OutputColumn>,
+}
+
+impl ProcedureCall {
+    /// Makes a call of it ready.
+    pub(crate) fn prepare(&self, env: &Env) -> Result<Box<dyn Call>, SqlError> {
+        let arguments: Result<Vec<(SqlType, Value)>, SqlError> =
+            self.arguments.iter().map(|(ty, expr)| Ok((*ty, expr.eval(env, &[])?))).collect();
+        self.procedure.prepare(&arguments?)
+    }
 }
 
 /// A plan, with what its execution needs to know.
@@ -327,6 +349,8 @@ pub(crate) struct Plan {
     pub(crate) tables: Vec<Arc<TableEntry>>,
     /// The names of the views that it was made of.
     pub(crate) views: Vec<String>,
+    /// The privileges that whoever runs it needs.
+    pub(crate) needs: Vec<Need>,
     /// The number of its subqueries.
     pub(crate) subqueries: usize,
 }
@@ -340,7 +364,13 @@ impl Plan {
             | Work::Update(Update { returning, .. })
             | Work::Delete(Delete { returning, .. }) => returning.as_ref().map(|(_, columns)| &**columns),
             Work::Truncate(_) => None,
+            Work::Call(call) => Some(&call.columns),
         }
+    }
+
+    /// Returns true if it needs no transaction.
+    pub(crate) fn is_on_no_table(&self) -> bool {
+        self.tables.is_empty() && !matches!(self.work, Work::Call(_))
     }
 
     /// Returns true if it computes rows of constants and reads none: it takes no longer than planning it did.
@@ -363,7 +393,7 @@ impl Plan {
             | Work::Delete(Delete { using: Some(rows), .. }) => rows.leading_scan(),
             Work::Update(update) => Some(&update.scan),
             Work::Delete(delete) => Some(&delete.scan),
-            Work::Insert(_) | Work::Truncate(_) => None,
+            Work::Insert(_) | Work::Truncate(_) | Work::Call(_) => None,
         }
     }
 }

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{SqlError, SqlState};
 use crate::format::Format;
 use crate::numeric::Numeric;
+use crate::procedures::SqlProcedures;
+use crate::roles::Roles;
 use crate::sequence::Sequence;
 use crate::types::{Modifier, SqlType};
 use crate::value::Value;
@@ -188,6 +190,8 @@ pub(crate) struct Schema {
     pub(crate) tables: BTreeMap<String, Arc<TableEntry>>,
     pub(crate) sequences: BTreeMap<String, Arc<Sequence>>,
     pub(crate) views: BTreeMap<String, Arc<ViewMeta>>,
+    pub(crate) roles: Roles,
+    pub(crate) procedures: Arc<SqlProcedures>,
 }
 
 impl Schema {

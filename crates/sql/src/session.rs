@@ -17,7 +17,12 @@ use crate::settings::Settings;
 /// The facts that statements of one transaction know of their connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
+    /// The name of the role that statements run as.
     pub(crate) user: Arc<str>,
+    /// The number of that role.
+    pub(crate) role: u32,
+    /// The name of the role that has logged in.
+    pub(crate) session_user: Arc<str>,
     pub(crate) database: Arc<str>,
     pub(crate) process_id: i32,
     /// The moment at which the transaction began, in microseconds since 1970-01-01.

@@ -58,7 +58,7 @@ const LOCK: &str = "lock_timeout";
 const STATEMENT: &str = "statement_timeout";
 
 /// All settings, in the order of their names.
-const SETTINGS: [Definition; 41] = [
+const SETTINGS: [Definition; 42] = [
     setting("application_name", "", Accepts::Any, true, "Name of the program that uses the connection."),
     setting("backslash_quote", "safe_encoding", Accepts::Fixed, false, "Backslashes before quotes."),
     setting("bytea_output", "hex", Accepts::OneOf(&["hex"]), false, "Text of values of type bytea."),
@@ -117,7 +117,7 @@ const SETTINGS: [Definition; 41] = [
     setting("in_hot_standby", "off", Accepts::Fixed, true, "This is no standby."),
     setting("integer_datetimes", "on", Accepts::Fixed, true, "Times are integers."),
     setting("IntervalStyle", "postgres", Accepts::OneOf(&["postgres"]), true, "There are no intervals yet."),
-    setting("is_superuser", "on", Accepts::Fixed, true, "Every user may do everything."),
+    setting("is_superuser", "on", Accepts::Fixed, true, "Whether the role is a superuser."),
     setting("lc_collate", "C", Accepts::Fixed, false, "Order of texts: byte by byte."),
     setting("lc_ctype", "C", Accepts::Fixed, false, "Classes of characters."),
     setting(
@@ -137,6 +137,7 @@ const SETTINGS: [Definition; 41] = [
     setting(LOCK, "0", Accepts::Time, false, "Time that a statement may wait for a lock."),
     setting("max_identifier_length", "63", Accepts::Fixed, false, "Bytes of a name."),
     setting("max_index_keys", "32", Accepts::Fixed, false, "Parts of a key."),
+    setting("role", "none", Accepts::Any, false, "Role that statements run as, if it is not the user."),
     setting("row_security", "off", ON_OFF, false, "There are no policies of rows."),
     setting("scram_iterations", "4096", Accepts::Fixed, true, "Iterations of new passwords."),
     setting("search_path", "\"$user\", public", Accepts::Any, true, "Schemas in which names are looked up."),
@@ -259,6 +260,14 @@ impl Settings {
             Arc::make_mut(&mut self.initial)[at] = self.values[at].clone();
         }
         Ok(())
+    }
+
+    /// Tells of a value that only the connection changes.
+    pub(crate) fn tell(&mut self, name: &str, value: &str) {
+        if let Some(at) = find(name) {
+            self.assign(at, value.to_owned());
+            Arc::make_mut(&mut self.initial)[at] = self.values[at].clone();
+        }
     }
 
     /// Goes back to the value that a setting had when the connection began.

@@ -64,6 +64,9 @@ pub(crate) struct ServeArgs {
     /// A setting that sessions begin with, like statement_timeout=30s; can be given several times.
     #[arg(long, value_name = "NAME=VALUE", help_heading = "Statements")]
     pub(crate) set: Vec<String>,
+    /// Procedures that statements may CALL: those of a workload whose tables the database has, like tpcc.
+    #[arg(long, value_name = "WORKLOAD", help_heading = "Statements")]
+    pub(crate) procedures: Option<String>,
     /// Workers, each a thread that owns a part of the data and serves sessions [default: one for each physical core that --io-threads leave].
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) workers: Option<usize>,

@@ -84,9 +84,9 @@ mod with_the_server {
         let text = directory.to_str().expect("UTF-8");
         let served = Served::start(&directory);
         assert!(served.greeting.contains("user=atrapos dbname=atrapos"), "{}", served.greeting);
-        for (path, mode) in [("server", 0o700), ("server/users", 0o600)] {
+        for (path, others) in [("server", 0o077), ("", 0o007)] {
             let about = std::fs::metadata(directory.join(path)).expect("it is there");
-            assert_eq!(about.permissions().mode() & 0o777, mode, "{path}");
+            assert_eq!(about.permissions().mode() & others, 0, "{path}");
         }
         let shell = run(&["sql", text, "--command", "no statement at all"]);
         assert_eq!(shell.status.code(), Some(1));
@@ -147,7 +147,11 @@ mod with_the_server {
         std::fs::write(&file, "chosen\n").expect("written");
         let chosen = ["--http", "127.0.0.1:0", "--http-token-file", token];
         let served = Served::start_with(&directory, &chosen);
-        assert!(!served.greeting.contains("token") && !served.greeting.contains("chosen"), "{}", served.greeting);
+        assert!(
+            !served.greeting.contains("token") && !served.greeting.contains("chosen"),
+            "{}",
+            served.greeting
+        );
         served.end();
         for (entry, named) in [("", "is empty"), ("two words", "spaces")] {
             std::fs::write(&file, entry).expect("written");

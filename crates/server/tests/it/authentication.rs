@@ -42,7 +42,7 @@ fn refusal(error: &Error) -> (String, String) {
 
 #[tokio::test]
 async fn passwords_are_proved() {
-    let running = Running::with_user("ada", "correct horse");
+    let running = Running::with_password("correct horse");
     log_in(&config(&running, "ada", "correct horse")).await.expect("logged in");
     for user in ["ada", "nobody"] {
         let refused = log_in(&config(&running, user, "wrong")).await.expect_err("refused");
@@ -60,6 +60,43 @@ async fn passwords_are_proved() {
     for guess in guesses {
         assert!(guess.await.expect("no panic"));
     }
+}
+
+#[tokio::test]
+async fn roles_log_in_by_the_passwords_that_statements_give_them() {
+    let running = Running::with_password("correct horse");
+    let (owner, connection) =
+        config(&running, "ada", "correct horse").connect(NoTls).await.expect("logged in");
+    let owner_runs = tokio::spawn(connection);
+    let run = async |text: &str| owner.batch_execute(text).await.expect("it runs");
+    run("CREATE USER bob PASSWORD 'first'; CREATE ROLE eve PASSWORD 'hers'; CREATE USER idle").await;
+    log_in(&config(&running, "bob", "first")).await.expect("logged in");
+    // Nobody learns whether a role has a password, or may log in, without proving one.
+    for (user, password) in [("bob", "second"), ("eve", "wrong"), ("idle", "wrong"), ("nobody", "wrong")] {
+        let refused = log_in(&config(&running, user, password)).await.expect_err("refused");
+        assert_eq!(refusal(&refused).0, "28P01", "{user}");
+    }
+    let refused = log_in(&config(&running, "eve", "hers")).await.expect_err("refused");
+    assert_eq!(refusal(&refused).0, "28000");
+    run("ALTER ROLE bob PASSWORD 'second'; ALTER ROLE eve LOGIN").await;
+    log_in(&config(&running, "bob", "second")).await.expect("logged in");
+    log_in(&config(&running, "eve", "hers")).await.expect("logged in");
+    assert!(log_in(&config(&running, "bob", "first")).await.is_err());
+    let stored = owner.query_one("SELECT rolpassword FROM pg_authid WHERE rolname = 'bob'", &[]).await;
+    let stored: String = stored.expect("a row").get(0);
+    assert!(stored.starts_with("SCRAM-SHA-256$4096:"), "{stored}");
+    run(&format!("CREATE USER copy PASSWORD '{stored}'; DROP ROLE bob")).await;
+    log_in(&config(&running, "copy", "second")).await.expect("a verifier is kept as it is");
+    let refused = log_in(&config(&running, "bob", "second")).await.expect_err("refused");
+    assert_eq!(refusal(&refused).0, "28P01");
+    let (bob, connection) = config(&running, "copy", "second").connect(NoTls).await.expect("logged in");
+    let bob_runs = tokio::spawn(connection);
+    assert_eq!(
+        bob.execute("CREATE TABLE t (a int)", &[]).await.expect_err("refused").code().map(|code| code.code()),
+        Some("42501")
+    );
+    drop((owner, bob));
+    let _ = (owner_runs.await, bob_runs.await);
 }
 
 /// TLS for the driver, with the test's certificate as the only one that is trusted.
@@ -133,11 +170,8 @@ async fn log_in_encrypted(config: &Config, binding: Option<Vec<u8>>) -> Result<(
 
 #[tokio::test]
 async fn passwords_are_bound_to_the_certificate() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("users");
-    let (users, _) = atrapos_server::Users::open(&path, "ada", Some("secret")).expect("users");
-    let running = Running::start(|options| {
-        options.users = Some(users);
+    let running = Running::start_with(Some("secret"), |options| {
+        options.trust = false;
         options.tls = Some((CERTIFICATE.into(), KEY.into()));
     });
     let mut config = config(&running, "ada", "secret");

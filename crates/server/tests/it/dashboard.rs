@@ -39,7 +39,7 @@ fn accounts() -> Builder {
 }
 
 fn start(builder: Builder) -> Running {
-    Running::on(builder, |options| {
+    Running::on(builder, None, |options| {
         options.http = Some("127.0.0.1:0".parse().expect("an address"));
         options.http_token = Some(TOKEN.to_owned());
     })

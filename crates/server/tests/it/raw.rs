@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos::{Builder, Database, Schema, ThreadHost};
-use atrapos_server::{Server, ServerOptions, Users};
+use atrapos_server::{Server, ServerOptions, password_verifier};
 use atrapos_sql::{SqlDatabase, SqlOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -30,17 +30,26 @@ pub(crate) struct Running {
 impl Running {
     /// Starts a server in memory that trusts everybody, with other options if `change` makes some.
     pub(crate) fn start(change: impl FnOnce(&mut ServerOptions)) -> Running {
-        Running::on(Database::builder(Schema::new()).workers(2), change)
+        Running::on(Database::builder(Schema::new()).workers(2), None, change)
     }
 
-    /// Starts a server for a database with these settings, in memory.
-    pub(crate) fn on(builder: Builder, change: impl FnOnce(&mut ServerOptions)) -> Running {
+    /// Starts a server whose superuser has a password, if one is given.
+    pub(crate) fn start_with(password: Option<&str>, change: impl FnOnce(&mut ServerOptions)) -> Running {
+        Running::on(Database::builder(Schema::new()).workers(2), password, change)
+    }
+
+    /// Starts a server for a database with these settings, in memory, whose superuser has a password if one is given.
+    pub(crate) fn on(
+        builder: Builder,
+        password: Option<&str>,
+        change: impl FnOnce(&mut ServerOptions),
+    ) -> Running {
         let mut options = ServerOptions {
             listen: vec!["127.0.0.1:0".parse().expect("an address")],
             socket_directory: None,
             private_directory: None,
             http: None,
-            users: None,
+            trust: true,
             tls: None,
             max_connections: 100,
             threads: 1,
@@ -49,6 +58,7 @@ impl Running {
             http_token: None,
         };
         change(&mut options);
+        let password = password.map(str::to_owned);
         // Opening a database and starting a server wait, which the thread of a test must not.
         let started = std::thread::spawn(move || {
             let mut builder = builder.pin(false);
@@ -57,8 +67,17 @@ impl Running {
                 builder = builder.thread_host(host);
             }
             let database = builder.in_memory().expect("a database");
-            let name = SqlOptions { name: DATABASE.to_owned(), ..SqlOptions::default() };
-            let database = SqlDatabase::open(database, name).expect("SQL");
+            let sql = SqlOptions {
+                name: DATABASE.to_owned(),
+                superuser: "ada".to_owned(),
+                password_verifier: Some(password_verifier),
+                ..SqlOptions::default()
+            };
+            let database = SqlDatabase::open(database, sql).expect("SQL");
+            if let Some(password) = password {
+                let verifier = password_verifier(&password).expect("a verifier");
+                database.set_password_verifier("ada", verifier).expect("it is kept");
+            }
             (Server::start(Arc::clone(&database), options).expect("a server"), database)
         });
         let (server, database) = started.join().expect("it starts");
@@ -75,11 +94,9 @@ impl Running {
         self.database.database()
     }
 
-    /// Starts a server with one user.
-    pub(crate) fn with_user(name: &str, password: &str) -> Running {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (users, _) = Users::open(&directory.path().join("users"), name, Some(password)).expect("users");
-        Running::start(|options| options.users = Some(users))
+    /// Starts a server whose superuser proves a password.
+    pub(crate) fn with_password(password: &str) -> Running {
+        Running::start_with(Some(password), |options| options.trust = false)
     }
 
     pub(crate) fn server(&self) -> &Server {

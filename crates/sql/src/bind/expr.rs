@@ -225,7 +225,12 @@ impl Binder<'_> {
         root: &ast::Expr,
         chain: &[ast::AccessExpr],
     ) -> Result<Typed, SqlError> {
-        let mut array = self.expr(root)?;
+        // The grammar takes the name of a column with that of its table for the first links of the chain.
+        let names = qualified(root, chain);
+        let (mut array, chain) = match names.len() {
+            0 => (self.expr(root)?, chain),
+            count => (self.expr(&ast::Expr::CompoundIdentifier(names))?, &chain[count - 1..]),
+        };
         for access in chain {
             let index = match access {
                 ast::AccessExpr::Subscript(ast::Subscript::Index { index }) => index,
@@ -597,4 +602,15 @@ pub(super) fn number(digits: &str) -> Result<Typed, SqlError> {
         }
         (Err(error), _) => Err(error),
     }
+}
+
+/// The parts of a name that the grammar has as a root and the first links of a chain; none if no link is a part of one.
+pub(super) fn qualified(root: &ast::Expr, chain: &[ast::AccessExpr]) -> Vec<ast::Ident> {
+    let ast::Expr::Identifier(first) = root else { return Vec::new() };
+    let parts = chain.iter().map_while(|access| match access {
+        ast::AccessExpr::Dot(ast::Expr::Identifier(part)) => Some(part.clone()),
+        _ => None,
+    });
+    let parts: Vec<ast::Ident> = parts.collect();
+    if parts.is_empty() { parts } else { std::iter::once(first.clone()).chain(parts).collect() }
 }

@@ -13,6 +13,7 @@ use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr};
 use crate::plan::{JoinKind, Node, OutputColumn, Query, RowsFunction, Scan, WhenLocked};
+use crate::roles::{Object, Privileges};
 use crate::schema::{TableEntry, ViewMeta};
 use crate::types::{Modifier, SqlType};
 
@@ -277,6 +278,7 @@ impl Binder<'_> {
         let is_own = |schema: Option<&str>| matches!(schema, None | Some("public"));
         if let Some(found) = self.schema.tables.get(&table).filter(|_| is_own(schema.as_deref())) {
             let table = self.uses(found);
+            self.needs(Object::Table, &table.name, Privileges::SELECT);
             let described = (0..).zip(&table.columns).map(|(at, column)| OutputColumn {
                 name: column.name.clone(),
                 ty: column.ty,
@@ -292,6 +294,9 @@ impl Binder<'_> {
             return self.enter(query.root, query.columns, known, alias, columns);
         }
         if let Some(catalog) = catalogs::find(schema.as_deref(), &table) {
+            if catalogs::is_secret(catalog) {
+                self.needs(Object::Secret, &table, Privileges::SELECT);
+            }
             return self.enter(Node::Virtual(catalog), catalogs::columns(catalog), known, alias, columns);
         }
         Err(crate::schema::no_relation(&table).at(self.position_of(name)))
@@ -304,9 +309,12 @@ impl Binder<'_> {
             return Err(crate::schema::no_relation(name));
         };
         self.views.push(name.to_owned());
+        self.needs(Object::View, name, Privileges::SELECT);
+        let acting = self.acting.replace(self.schema.roles.owner_of(name));
         let (scopes, named) = (std::mem::take(&mut self.scopes), std::mem::take(&mut self.named));
         let bound = self.query(query);
         (self.scopes, self.named) = (scopes, named);
+        self.acting = acting;
         let mut bound = bound?;
         for (column, kept) in bound.columns.iter_mut().zip(&view.columns) {
             column.name.clone_from(&kept.name);

@@ -1,5 +1,7 @@
 //! Binding of queries: set operations, VALUES, WITH, ORDER BY and LIMIT.
 
+use std::collections::BTreeSet;
+
 use sqlparser::ast;
 
 use super::joins::{Lock, Locks};
@@ -8,6 +10,7 @@ use crate::cast::Castability;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
 use crate::plan::{Node, OutputColumn, Query, SortKey, WhenLocked};
+use crate::roles::{Object, Privileges};
 use crate::types::{Modifier, SqlType};
 
 impl Binder<'_> {
@@ -146,10 +149,26 @@ impl Binder<'_> {
                     })?)
                 }
             };
+            self.needs_to_lock(offset);
             let for_update = lock.lock_type == ast::LockType::Update;
             locks.push(Lock { offset, for_update, when_locked });
         }
         Ok(locks)
+    }
+
+    /// Notes that the rows of the scope's tables are locked, or of the one to which the column in a place belongs.
+    fn needs_to_lock(&mut self, of: Option<usize>) {
+        let columns = self.scopes.last().map_or(&[][..], |scope| &scope.columns);
+        let name = of.map(|at| columns[at].table.clone());
+        let locked = columns.iter().filter(|column| name.as_ref().is_none_or(|name| column.table == *name));
+        let locked: BTreeSet<u32> = locked.map(|column| column.output.origin.0).collect();
+        let tables: Vec<String> = (self.schema.tables.values())
+            .filter(|table| locked.contains(&table.oid))
+            .map(|table| table.name.clone())
+            .collect();
+        for table in tables {
+            self.needs(Object::Table, &table, Privileges::UPDATE);
+        }
     }
 
     fn order_by<'q>(&mut self, query: &'q ast::Query) -> Result<Vec<&'q ast::OrderByExpr>, SqlError> {

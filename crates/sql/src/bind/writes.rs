@@ -10,6 +10,7 @@ use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
 use crate::plan::{Access, Delete, Insert, JoinKind, Node, OutputColumn, Scan, Update, WhenLocked};
+use crate::roles::{Object, Privileges};
 use crate::schema::TableEntry;
 use crate::value::Value;
 
@@ -38,6 +39,7 @@ impl Binder<'_> {
             return Err(SqlError::unsupported("INSERT into what is no table"));
         };
         let table = self.table(name)?;
+        self.needs(Object::Table, &table.name, Privileges::INSERT);
         let columns = self.insert_columns(&table, &insert.columns)?;
         let (source, values) = self.insert_source(insert, &table, &columns)?;
         let checks = self.table_checks(&table)?;
@@ -47,6 +49,9 @@ impl Binder<'_> {
         self.scopes.push(Scope { columns: scope_columns(&table, &alias), ..Scope::default() });
         let returning = self.returning(insert.returning.as_deref());
         self.scopes.pop();
+        if insert.returning.is_some() {
+            self.needs(Object::Table, &table.name, Privileges::SELECT);
+        }
         Ok(Insert { table, source, values, on_conflict, conflict_filter, checks, returning: returning? })
     }
 
@@ -198,6 +203,7 @@ impl Binder<'_> {
             None if matches!(conflict.action, ast::OnConflictAction::DoNothing)
                 && table.indexes.iter().filter(|index| index.meta.unique).count() <= 1 => {}
             Some(ast::ConflictTarget::Columns { columns, predicate: None }) => {
+                self.needs(Object::Table, &table.name, Privileges::SELECT);
                 let mut named: Vec<usize> = Vec::new();
                 for column in columns {
                     let name = ident(column);
@@ -219,6 +225,7 @@ impl Binder<'_> {
             ast::OnConflictAction::DoNothing => return Ok((Some(Vec::new()), None)),
             ast::OnConflictAction::DoUpdate(update) => update,
         };
+        self.needs(Object::Table, &table.name, Privileges::UPDATE);
         let mut columns = scope_columns(table, alias);
         // The row that could not be inserted has its columns behind those of the one that is there, by name of it alone.
         columns.extend(
@@ -277,6 +284,12 @@ impl Binder<'_> {
         let checks = self.table_checks(&table)?;
         let returning = self.returning(update.returning.as_deref())?;
         self.scopes.pop();
+        self.needs(Object::Table, &table.name, Privileges::UPDATE);
+        let mut read = Vec::new();
+        assignments.iter().for_each(|(_, value)| value.columns(&mut read));
+        if update.selection.is_some() || returning.is_some() || !read.is_empty() {
+            self.needs(Object::Table, &table.name, Privileges::SELECT);
+        }
         let read = assignments.iter().map(|(_, expr)| expr);
         let (scan, from) = self.target_rows(&mut target, &table, read, returning.as_ref())?;
         Ok(Update { scan, from, assignments, checks, returning })
@@ -305,6 +318,10 @@ impl Binder<'_> {
         };
         let returning = self.returning(delete.returning.as_deref())?;
         self.scopes.pop();
+        self.needs(Object::Table, &table.name, Privileges::DELETE);
+        if delete.selection.is_some() || returning.is_some() {
+            self.needs(Object::Table, &table.name, Privileges::SELECT);
+        }
         let (scan, using) = self.target_rows(&mut target, &table, std::iter::empty(), returning.as_ref())?;
         Ok(Delete { scan, using, returning })
     }

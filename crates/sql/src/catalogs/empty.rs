@@ -120,11 +120,6 @@ pub(super) static CATALOGS: &[Catalog] = &[
         &[("oid", Oid), ("extname", Name), ("extowner", Oid), ("extnamespace", Oid), ("extversion", Text)],
     ),
     empty("pg_matviews", 12_201, &[("schemaname", Name), ("matviewname", Name), ("matviewowner", Name)]),
-    empty(
-        "pg_auth_members",
-        1261,
-        &[("oid", Oid), ("roleid", Oid), ("member", Oid), ("grantor", Oid), ("admin_option", Bool)],
-    ),
     empty("pg_aggregate", 2600, &[("aggfnoid", Regproc), ("aggkind", Char)]),
     empty(
         "pg_cast",

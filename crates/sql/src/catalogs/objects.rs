@@ -2,6 +2,7 @@
 
 use super::{Catalog, INFORMATION_SCHEMA, PG_CATALOG, PUBLIC, ROLE, catalogs, constraints, namespace_of};
 use crate::expr::{Env, Row};
+use crate::roles::{Object, Roles};
 use crate::schema::TableEntry;
 use crate::types::Modifier;
 use crate::types::SqlType::{
@@ -131,20 +132,38 @@ fn class(
     ]
 }
 
+/// Places of an owner and of an access list in a row of `pg_class`.
+const OWNER: usize = 5;
+const ACCESS: usize = 28;
+
+/// A class with its owner and its access list.
+fn owned(mut row: Row, roles: &Roles, name: &str, object: Object) -> Row {
+    row[OWNER] = int(roles.owner_of(name));
+    if let Some(access) = roles.relations.get(name).filter(|access| access.granted.is_some()) {
+        row[ACCESS] = Value::Array(roles.items(access, object).into_iter().map(Value::from).collect());
+    }
+    row
+}
+
 fn classes(env: &Env) -> Vec<Row> {
-    let mut rows = Vec::new();
+    let (mut rows, roles) = (Vec::new(), &env.schema.roles);
     for table in env.schema.tables.values() {
         let (columns, checks) = (table.columns.len(), table.meta.checks.len());
-        rows.push(class(table.oid, &table.name, PUBLIC, "r", columns, !table.indexes.is_empty(), checks));
+        let row = class(table.oid, &table.name, PUBLIC, "r", columns, !table.indexes.is_empty(), checks);
+        rows.push(owned(row, roles, &table.name, Object::Table));
         for index in &table.indexes {
-            rows.push(class(index.oid, &index.meta.name, PUBLIC, "i", index.meta.columns.len(), false, 0));
+            let mut row = class(index.oid, &index.meta.name, PUBLIC, "i", index.meta.columns.len(), false, 0);
+            row[OWNER] = int(roles.owner_of(&table.name));
+            rows.push(row);
         }
     }
     for (name, view) in &env.schema.views {
-        rows.push(class(view.oid(), name, PUBLIC, "v", view.columns.len(), false, 0));
+        let row = class(view.oid(), name, PUBLIC, "v", view.columns.len(), false, 0);
+        rows.push(owned(row, roles, name, Object::View));
     }
     for sequence in env.schema.sequences.values() {
-        rows.push(class(sequence.oid(), sequence.name(), PUBLIC, "S", 3, false, 0));
+        let row = class(sequence.oid(), sequence.name(), PUBLIC, "S", 3, false, 0);
+        rows.push(owned(row, roles, sequence.name(), Object::Sequence));
     }
     for catalog in catalogs() {
         let namespace = namespace_of(catalog.schema).unwrap_or(PG_CATALOG);
@@ -438,9 +457,12 @@ fn defaults(env: &Env) -> Vec<Row> {
 const NAMESPACE: &[(&str, SqlType)] =
     &[("oid", Oid), ("nspname", Name), ("nspowner", Oid), ("nspacl", AclItemArray)];
 
-fn namespaces(_: &Env) -> Vec<Row> {
+fn namespaces(env: &Env) -> Vec<Row> {
     let all = [(PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema")];
-    all.map(|(oid, name)| vec![int(oid), text(name), int(ROLE), Value::Null]).to_vec()
+    let roles = &env.schema.roles;
+    let items = || roles.items(&roles.schema, Object::Schema).into_iter().map(Value::from).collect();
+    let access = |oid| if oid == PUBLIC { Value::Array(items()) } else { Value::Null };
+    all.map(|(oid, name)| vec![int(oid), text(name), int(ROLE), access(oid)]).to_vec()
 }
 
 const SEQUENCE: &[(&str, SqlType)] = &[

@@ -1,4 +1,4 @@
-//! Catalogs of types, functions, roles and the server itself.
+//! Catalogs of types, functions and the server itself.
 
 use super::{Catalog, PG_CATALOG, ROLE};
 use crate::expr::{Env, Row};
@@ -13,8 +13,6 @@ pub(super) static CATALOGS: &[Catalog] = &[
     Catalog { schema: "pg_catalog", name: "pg_proc", oid: 1255, columns: PROC, rows: procs },
     Catalog { schema: "pg_catalog", name: "pg_am", oid: 2601, columns: AM, rows: access_methods },
     Catalog { schema: "pg_catalog", name: "pg_database", oid: 1262, columns: DATABASE, rows: databases },
-    Catalog { schema: "pg_catalog", name: "pg_roles", oid: 12_000, columns: ROLES, rows: roles },
-    Catalog { schema: "pg_catalog", name: "pg_user", oid: 12_001, columns: USER, rows: users },
     Catalog { schema: "pg_catalog", name: "pg_settings", oid: 12_002, columns: SETTINGS, rows: settings },
     Catalog {
         schema: "pg_catalog",
@@ -198,48 +196,6 @@ fn databases(env: &Env) -> Vec<Row> {
         Value::Null,
         Value::Null,
     ]]
-}
-
-const ROLES: &[(&str, SqlType)] = &[
-    ("oid", Oid),
-    ("rolname", Name),
-    ("rolsuper", Bool),
-    ("rolinherit", Bool),
-    ("rolcreaterole", Bool),
-    ("rolcreatedb", Bool),
-    ("rolcanlogin", Bool),
-    ("rolreplication", Bool),
-    ("rolconnlimit", Int4),
-    ("rolpassword", Text),
-    ("rolvaliduntil", Timestamptz),
-    ("rolbypassrls", Bool),
-    ("rolconfig", TextArray),
-];
-
-fn roles(env: &Env) -> Vec<Row> {
-    let yes = || Value::Bool(true);
-    vec![vec![
-        int(ROLE),
-        text(&env.session.user),
-        yes(),
-        yes(),
-        yes(),
-        yes(),
-        yes(),
-        Value::Bool(false),
-        int(-1),
-        text("********"),
-        Value::Null,
-        yes(),
-        Value::Null,
-    ]]
-}
-
-const USER: &[(&str, SqlType)] =
-    &[("usename", Name), ("usesysid", Oid), ("usecreatedb", Bool), ("usesuper", Bool)];
-
-fn users(env: &Env) -> Vec<Row> {
-    vec![vec![text(&env.session.user), int(ROLE), Value::Bool(true), Value::Bool(true)]]
 }
 
 const SETTINGS: &[(&str, SqlType)] =

@@ -3,6 +3,7 @@
 use super::{Catalog, catalogs};
 use crate::expr::{Env, Row};
 use crate::functions::quote_ident;
+use crate::roles::{Object, SUPERUSER};
 use crate::types::SqlType::{self, Bool, Int4, Int8, Name, Text};
 use crate::types::{Modifier, format_type};
 use crate::value::Value;
@@ -42,12 +43,20 @@ const TABLES: &[(&str, SqlType)] = &[
     ("is_insertable_into", Text),
 ];
 
+/// Returns true for a table or view of which the role has a privilege: the standard shows no others.
+fn is_shown(env: &Env, name: &str, object: Object) -> bool {
+    !env.schema.roles.privileges(env.session.role, object, name).is_empty()
+}
+
 fn tables(env: &Env) -> Vec<Row> {
     let row = |schema: &str, name: &str, kind: &str, writable: &str| {
         vec![text(&env.session.database), text(schema), text(name), text(kind), text(writable)]
     };
-    let own = env.schema.tables.keys().map(|name| row("public", name, "BASE TABLE", "YES"));
-    let views = env.schema.views.keys().map(|name| row("public", name, "VIEW", "NO"));
+    let is_shown = |name: &&String, object| is_shown(env, name, object);
+    let tables = env.schema.tables.keys().filter(|name| is_shown(name, Object::Table));
+    let own = tables.map(|name| row("public", name, "BASE TABLE", "YES"));
+    let views = env.schema.views.keys().filter(|name| is_shown(name, Object::View));
+    let views = views.map(|name| row("public", name, "VIEW", "NO"));
     own.chain(views)
         .chain(catalogs().map(|catalog| row(catalog.schema, catalog.name, "VIEW", "NO")))
         .collect()
@@ -72,7 +81,7 @@ const COLUMNS: &[(&str, SqlType)] = &[
 
 fn columns(env: &Env) -> Vec<Row> {
     let mut rows = Vec::new();
-    for table in env.schema.tables.values() {
+    for table in env.schema.tables.values().filter(|table| is_shown(env, &table.name, Object::Table)) {
         for (at, column) in table.columns.iter().enumerate() {
             let (length, precision, scale) = match (column.modifier, column.ty) {
                 (Modifier::Length(length), _) => (Some(i64::from(length)), None, None),
@@ -112,7 +121,10 @@ fn columns(env: &Env) -> Vec<Row> {
 const SCHEMATA: &[(&str, SqlType)] = &[("catalog_name", Name), ("schema_name", Name), ("schema_owner", Name)];
 
 fn schemata(env: &Env) -> Vec<Row> {
-    let row = |name: &str| vec![text(&env.session.database), text(name), text(&env.session.user)];
+    let row = |name: &str| {
+        let owner = env.schema.roles.name_of(SUPERUSER);
+        vec![text(&env.session.database), text(name), Value::from(owner)]
+    };
     ["pg_catalog", "public", "information_schema"].map(row).to_vec()
 }
 
@@ -131,7 +143,8 @@ const PG_VIEWS: &[(&str, SqlType)] =
 
 fn pg_views(env: &Env) -> Vec<Row> {
     let row = |(name, view): (&String, &std::sync::Arc<crate::schema::ViewMeta>)| {
-        vec![text("public"), text(name), text(&env.session.user), text(&view.text)]
+        let owner = env.schema.roles.name_of(env.schema.roles.owner_of(name));
+        vec![text("public"), text(name), Value::from(owner), text(&view.text)]
     };
     env.schema.views.iter().map(row).collect()
 }
@@ -153,7 +166,7 @@ fn pg_tables(env: &Env) -> Vec<Row> {
         vec![
             text(schema),
             text(name),
-            text(&env.session.user),
+            Value::from(env.schema.roles.name_of(env.schema.roles.owner_of(name))),
             Value::Null,
             Value::Bool(has_indexes),
             no(),
@@ -221,7 +234,7 @@ fn pg_sequences(env: &Env) -> Vec<Row> {
         vec![
             text("public"),
             text(sequence.name()),
-            text(&env.session.user),
+            Value::from(env.schema.roles.name_of(env.schema.roles.owner_of(sequence.name()))),
             Value::Int(meta.start),
             Value::Int(meta.min),
             Value::Int(meta.max),

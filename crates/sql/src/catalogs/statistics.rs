@@ -55,13 +55,18 @@ const ACTIVITY: &[(&str, SqlType)] = &[
 
 fn activity(env: &Env) -> Vec<Row> {
     let moment = |moment: Option<i64>| moment.map_or(Value::Null, Value::Timestamp);
+    let roles = &env.schema.roles;
     let row = |(number, activity): (i32, std::sync::Arc<crate::activity::Activity>)| {
-        let doing = activity.doing();
+        let mut doing = activity.doing();
+        let role = roles.named(&activity.user).map_or(0, |role| role.id);
+        if !roles.acts_as(env.session.role, role) {
+            doing.query = "<insufficient privilege>".into();
+        }
         vec![
             Value::Int(DATABASE_OID),
             Value::text(&env.session.database),
             Value::Int(number.into()),
-            Value::Int(ROLE.into()),
+            Value::Int(role.into()),
             Value::text(&activity.user),
             Value::from(doing.application),
             Value::Timestamp(activity.began),

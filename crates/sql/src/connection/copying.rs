@@ -10,6 +10,7 @@ use crate::copy::{CopyBatch, CopyRow, CopyTarget, Fields, Form, HEADER, Lines, T
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
 use crate::format::Format;
+use crate::roles::{Need, Object, Privileges};
 use crate::sink::Sink;
 use crate::transaction::Command;
 
@@ -48,6 +49,13 @@ impl Connection {
         let session = self.session();
         let schema = self.database.schema();
         let target = Arc::new(Binder::new(&schema, text, &[]).copy_target(table, columns)?);
+        let needed = Need {
+            object: Object::Table,
+            name: target.table.name.clone(),
+            privileges: Privileges::INSERT,
+            by: None,
+        };
+        self.check_needs(&schema, &[needed])?;
         let env = Env { params: Arc::from([]), outer: Vec::new(), subqueries: Vec::new(), session, schema };
         if self.open.is_none() {
             let route = self.any_worker();

@@ -12,6 +12,7 @@ use crate::error::SqlError;
 use crate::exec::Profile;
 use crate::lift::{Lifted, Literal, lift};
 use crate::plan::{OutputColumn, Plan, Work};
+use crate::roles::{Object, Privileges};
 use crate::sink::Column;
 use crate::types::SqlType;
 use crate::value::Value;
@@ -44,6 +45,7 @@ pub(super) fn is_planned(statement: &ast::Statement) -> bool {
             | ast::Statement::Update(_)
             | ast::Statement::Delete(_)
             | ast::Statement::Truncate(_)
+            | ast::Statement::Call(_)
     )
 }
 
@@ -152,7 +154,11 @@ fn truncated(binder: &mut Binder<'_>, truncate: &ast::Truncate) -> Result<Work, 
     if truncate.cascade == Some(ast::CascadeOption::Cascade) {
         return Err(SqlError::unsupported("TRUNCATE .. CASCADE"));
     }
-    let tables: Result<Vec<_>, SqlError> =
-        truncate.table_names.iter().map(|target| binder.table(&target.name)).collect();
-    Ok(Work::Truncate(tables?))
+    let mut tables = Vec::new();
+    for target in &truncate.table_names {
+        let table = binder.table(&target.name)?;
+        binder.needs(Object::Table, &table.name, Privileges::TRUNCATE);
+        tables.push(table);
+    }
+    Ok(Work::Truncate(tables))
 }

@@ -15,6 +15,7 @@ use crate::exec::{Answer, Request, key_of};
 use crate::expr::Env;
 use crate::format::Format;
 use crate::plan::{Access, Node, Plan, Scan, Work};
+use crate::roles::SUPERUSER;
 use crate::sink::Sink;
 use crate::transaction::{Command, Open, run_once};
 use crate::value::Value;
@@ -81,13 +82,10 @@ impl Connection {
         ends: bool,
     ) -> Result<Answer, SqlError> {
         self.refuse_failed()?;
-        let env = Env {
-            params,
-            outer: Vec::new(),
-            subqueries: Vec::new(),
-            session: self.session(),
-            schema: self.database.schema(),
-        };
+        let schema = self.database.schema();
+        self.check_needs(&schema, &planned.plan.needs)?;
+        let session = self.session();
+        let env = Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema };
         let request = Request {
             plan: Arc::clone(&planned.plan),
             env,
@@ -97,7 +95,7 @@ impl Connection {
             max_bytes: self.database.options().max_answer_bytes,
             profile: planned.profile.clone(),
         };
-        if planned.plan.tables.is_empty() {
+        if planned.plan.is_on_no_table() {
             let done = if planned.plan.is_of_constants() {
                 request.run_here()
             } else {
@@ -204,7 +202,10 @@ impl Connection {
         }
         let database = Arc::clone(&self.database);
         // What cannot be undone stays: it is a table that nothing refers to.
-        let _ = blocking(move || Change { db: &database, text: "" }.undo(undos)).await;
+        let _ = blocking(move || {
+            Change { db: &database, text: "", role: SUPERUSER, session_role: SUPERUSER }.undo(undos)
+        })
+        .await;
     }
 
     /// A statement has failed: undoes an implicit transaction, and leaves an explicit one to its client.
@@ -256,6 +257,11 @@ pub(super) fn route_of(plan: &Plan, env: &Env) -> Result<Option<Route>, SqlError
             return Ok(None);
         }
         return insert.table.handle.at(&parts).map(Some).map_err(refused);
+    }
+    if let Work::Call(call) = &plan.work {
+        // Arguments that are not known before it runs lead nowhere.
+        let is_known = call.arguments.iter().all(|(_, expr)| expr.is_row_independent());
+        return if is_known { call.prepare(env).map(|call| Some(call.route())) } else { Ok(None) };
     }
     let Some(scan) = plan.leading_scan() else { return Ok(None) };
     scan_route(scan, env)

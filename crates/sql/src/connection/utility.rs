@@ -117,6 +117,12 @@ impl Connection {
             | ast::Statement::AlterTable(_)
             | ast::Statement::CreateView(_)
             | ast::Statement::Comment { .. }
+            | ast::Statement::CreateRole(_)
+            | ast::Statement::AlterRole { .. }
+            | ast::Statement::Grant(_)
+            | ast::Statement::Revoke(_)
+            | ast::Statement::GrantRole(_)
+            | ast::Statement::RevokeRole(_)
             | ast::Statement::Drop { .. } => self.define(statement, text, sink).await,
             other => Err(SqlError::unsupported(first_words(&other.to_string()))),
         }
@@ -262,6 +268,11 @@ impl Connection {
             ast::Set::SetTimeZone { local: false, value } => {
                 self.settings.set("TimeZone", &setting_value(value))?;
             }
+            ast::Set::SetRole { context_modifier, role_name } => {
+                let is_local = matches!(context_modifier, Some(ast::ContextModifier::Local));
+                let name = role_name.as_ref().map_or_else(|| "none".to_owned(), ident);
+                self.change_setting("role", &name, is_local)?;
+            }
             ast::Set::SetNames { charset_name, .. } => {
                 self.settings.set("client_encoding", &charset_name.value)?;
             }
@@ -369,6 +380,7 @@ impl Connection {
             session: self.session(),
             schema: self.database.schema(),
         };
+        self.check_needs(&env.schema, &planned.plan.needs)?;
         let is_routed = route_of(&planned.plan, &env)?.is_some();
         let mut lines = Vec::new();
         if runs {
@@ -413,7 +425,11 @@ impl Connection {
         if noted {
             self.noted.store(0, std::sync::atomic::Ordering::SeqCst);
         }
-        let done = blocking(move || Change { db: &database, text: &text }.run(&owned)).await?;
+        // Another connection may have changed it.
+        self.find_role();
+        let ((_, role), session_role) = (self.current_role(), self.user_role);
+        let done =
+            blocking(move || Change { db: &database, text: &text, role, session_role }.run(&owned)).await?;
         for notice in &done.notices {
             sink.notice(notice);
         }

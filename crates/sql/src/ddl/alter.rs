@@ -24,6 +24,14 @@ impl Change<'_> {
             let why = format!("relation \"{name}\" does not exist, skipping");
             return Ok(Done::skipped("ALTER TABLE", why, SqlState::SUCCESSFUL_COMPLETION));
         }
+        self.require_owner(&name)?;
+        if let [ast::AlterTableOperation::OwnerTo { new_owner }] = &alter.operations[..] {
+            if schema.object(&name).is_none() {
+                return Err(crate::schema::no_relation(&name));
+            }
+            self.change_owner(&name, new_owner)?;
+            return Ok(Done::tag("ALTER TABLE"));
+        }
         for operation in &alter.operations {
             let schema = self.db.schema();
             let table = Arc::clone(schema.table(&name)?);
@@ -106,6 +114,7 @@ impl Change<'_> {
             }
             ast::TableConstraint::ForeignKey(_) => {
                 self.add_constraint_to(&mut draft, schema, constraint)?;
+                self.require_references(&table.name, &draft.foreign_keys)?;
                 self.add_foreign_key(table, draft)
             }
             other => {

@@ -58,6 +58,8 @@ impl Change<'_> {
     fn env(&self) -> Env {
         let session = Session {
             user: Arc::from(""),
+            role: self.role,
+            session_user: Arc::from(""),
             database: Arc::from(&*self.db.options().name),
             process_id: 0,
             began: now(),
@@ -231,8 +233,10 @@ impl Change<'_> {
         }
         self.refuse_used(&table.name, "table")?;
         let body = self.body(&table.meta)?;
+        self.rename_access(&new, &table.name)?;
         let (old, new) = (format!("table:{}", table.name), format!("table:{new}"));
         self.db.kept().replace(self.db.database(), old, new, body)?;
+        self.disown(&table.name)?;
         self.db.reload()
     }
 
@@ -262,6 +266,7 @@ impl Change<'_> {
             }
             (other, _) => return Err(SqlError::unsupported(format!("COMMENT ON {other}"))),
         };
+        self.require_owner(&table.name)?;
         self.keep_table(&table.name, &meta)?;
         self.db.reload()?;
         Ok(Done::tag("COMMENT"))

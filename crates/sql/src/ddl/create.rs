@@ -33,6 +33,7 @@ impl Change<'_> {
             }
             return Err(SqlError::new(SqlState::DUPLICATE_TABLE, why));
         }
+        self.require_create()?;
         let mut draft = Draft {
             name: name.clone(),
             columns: Vec::new(),
@@ -64,6 +65,7 @@ impl Change<'_> {
         for constraint in create.constraints.iter().filter(is_foreign) {
             self.add_constraint_to(&mut draft, &schema, constraint)?;
         }
+        self.require_references(&name, &draft.foreign_keys)?;
         self.check_expressions(&draft)?;
         self.make(draft)?;
         Ok(Done { tag: "CREATE TABLE", notices: Vec::new(), undo: Some(Undo::Table(name)) })
@@ -223,8 +225,10 @@ impl Change<'_> {
         for (name, sequence) in &draft.sequences {
             let body = serde_json::to_string(sequence)
                 .map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?;
+            self.own(name)?;
             self.db.kept().write(database, format!("sequence:{name}"), Some(body))?;
         }
+        self.own(&draft.name)?;
         self.keep_table(&draft.name, &meta)?;
         if let Err(error) = database.create_table(new) {
             self.db.kept().write(database, format!("table:{}", draft.name), None)?;
@@ -309,6 +313,7 @@ impl Change<'_> {
         let (_, table_name) = object_name(&create.table_name)?;
         let schema = self.db.schema();
         let table = schema.table(&table_name)?;
+        self.require_owner(&table_name)?;
         let mut columns = Vec::new();
         for column in &create.columns {
             let name = plain_column(column)?;
@@ -390,7 +395,9 @@ impl Change<'_> {
             }
             return Err(SqlError::new(SqlState::DUPLICATE_TABLE, why));
         }
+        self.require_create()?;
         let meta = sequence_meta(&schema, SqlType::Int8, options)?;
+        self.own(&name)?;
         let body = serde_json::to_string(&meta)
             .map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?;
         self.db.kept().write(self.db.database(), format!("sequence:{name}"), Some(body))?;

@@ -30,6 +30,10 @@ impl Change<'_> {
                 if create.or_replace { SqlState::WRONG_OBJECT_TYPE } else { SqlState::DUPLICATE_TABLE };
             return Err(SqlError::new(code, why));
         }
+        match old {
+            Some(_) => self.require_owner(&name)?,
+            None => self.require_create()?,
+        }
         let text = create.query.to_string();
         let (mut columns, reads) = self.view_columns(&schema, &create.query)?;
         if create.columns.len() > columns.len() {
@@ -69,6 +73,9 @@ impl Change<'_> {
             .map_or_else(|| schema.views.values().map(|view| view.id + 1).max().unwrap_or(0), |old| old.id);
         let body = serde_json::to_string(&ViewMeta { id, text, columns, reads })
             .map_err(|error| SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()))?;
+        if old.is_none() {
+            self.own(&name)?;
+        }
         let undo = old.is_none().then(|| Undo::View(name.clone()));
         self.db.kept().write(self.db.database(), format!("view:{name}"), Some(body))?;
         self.db.reload()?;
@@ -99,6 +106,7 @@ impl Change<'_> {
     pub(super) fn drop_view(&self, name: &str) -> Result<(), SqlError> {
         self.refuse_used(name, "view")?;
         self.db.kept().write(self.db.database(), format!("view:{name}"), None)?;
+        self.disown(name)?;
         self.db.reload()
     }
 

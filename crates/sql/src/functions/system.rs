@@ -2,10 +2,10 @@
 
 use super::texts::quote_ident;
 use super::{ANY, Function, int, invalid_parameter, lenient, strict, text, variadic, volatile};
-use crate::cancel::CancelReason;
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
+use crate::roles::{Object, Privileges, denied};
 use crate::schema::TableEntry;
 use crate::session;
 use crate::settings::SERVER_VERSION;
@@ -36,7 +36,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         Ok(Value::Array(names.iter().map(Value::text).collect()))
     }),
     strict("current_user", &[], Name, |env, _| Ok(Value::text(&env.session.user))),
-    strict("session_user", &[], Name, |env, _| Ok(Value::text(&env.session.user))),
+    strict("session_user", &[], Name, |env, _| Ok(Value::text(&env.session.session_user))),
     strict("user", &[], Name, |env, _| Ok(Value::text(&env.session.user))),
     strict("current_role", &[], Name, |env, _| Ok(Value::text(&env.session.user))),
     strict("current_setting", &[Text], Text, |env, a| env.session.settings.get(text(a, 0)).map(Value::text)),
@@ -45,23 +45,16 @@ pub(super) static FUNCTIONS: &[Function] = &[
         if matches!(a.get(1), Some(Value::Bool(true))) { Ok(value.unwrap_or(Value::Null)) } else { value }
     }),
     strict("pg_backend_pid", &[], Int4, |env, _| Ok(Value::Int(env.session.process_id.into()))),
-    volatile("pg_cancel_backend", &[Int4], Bool, |env, a| Ok(ask(env, int(a, 0), CancelReason::Request))),
-    volatile("pg_terminate_backend", &[Int4], Bool, |env, a| {
-        Ok(ask(env, int(a, 0), CancelReason::Termination))
-    }),
     strict("pg_is_in_recovery", &[], Bool, |_, _| Ok(Value::Bool(false))),
     strict("pg_encoding_to_char", &[Int4], Name, |_, _| Ok(Value::text("UTF8"))),
-    strict("pg_get_userbyid", &[Oid], Name, |env, _| Ok(Value::text(&env.session.user))),
-    strict("pg_table_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
+    strict("pg_table_is_visible", &[Oid], Bool, |_, a| {
+        let oid = u32::try_from(int(a, 0)).unwrap_or(0);
+        Ok(Value::Bool(!crate::catalogs::is_of_standard(oid)))
+    }),
     strict("pg_type_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_collation_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_function_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_relation_is_publishable", &[Regclass], Bool, |_, _| Ok(Value::Bool(false))),
-    strict("has_table_privilege", &[Oid, Text], Bool, |_, _| Ok(Value::Bool(true))),
-    strict("has_table_privilege", &[Name, Oid, Text], Bool, |_, _| Ok(Value::Bool(true))),
-    strict("has_schema_privilege", &[Oid, Text], Bool, |_, _| Ok(Value::Bool(true))),
-    strict("has_schema_privilege", &[Name, Text], Bool, |_, _| Ok(Value::Bool(true))),
-    strict("has_database_privilege", &[Name, Text], Bool, |_, _| Ok(Value::Bool(true))),
     lenient("format_type", &[Oid, Int4], Text, |_, a| {
         let Some(Value::Int(oid)) = a.first() else { return Ok(Value::Null) };
         let ty = u32::try_from(*oid).ok().and_then(SqlType::from_oid);
@@ -106,12 +99,14 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     volatile("nextval", &[Regclass], Int8, |env, a| {
         let sequence = sequence(env, int(a, 0))?;
+        require_of_sequence(env, sequence.name(), Privileges::USAGE.and(Privileges::UPDATE))?;
         let number = sequence.take()?.ok_or_else(|| needs_block(sequence.name()))?;
         env.session.taken.note(sequence.name(), number);
         Ok(Value::Int(number))
     }),
     volatile("currval", &[Regclass], Int8, |env, a| {
         let sequence = sequence(env, int(a, 0))?;
+        require_of_sequence(env, sequence.name(), Privileges::USAGE.and(Privileges::SELECT))?;
         let last = env.session.taken.of(sequence.name());
         last.map(Value::Int).ok_or_else(|| {
             SqlError::new(
@@ -200,13 +195,34 @@ fn needs_block(sequence: &str) -> SqlError {
 
 /// Names the sequence, the number and whether it was given out: `name`, and the rest as the detail.
 fn needs_set(env: &Env, values: &[Value], is_called: bool) -> SqlError {
-    match sequence(env, int(values, 0)) {
+    let found = sequence(env, int(values, 0)).and_then(|sequence| {
+        require_of_sequence(env, sequence.name(), Privileges::UPDATE).map(|()| sequence)
+    });
+    match found {
         Ok(sequence) => SqlError::new(NEEDS_SET, sequence.name()).detail(format!(
             "{} {}",
             int(values, 1),
             u8::from(is_called)
         )),
         Err(error) => error,
+    }
+}
+
+/// Refuses what takes one of these privileges of a sequence to a role that has none of them. The sequence of an identity column is used by
+/// whoever may insert rows.
+fn require_of_sequence(env: &Env, name: &str, one_of: Privileges) -> Result<(), SqlError> {
+    let (roles, role) = (&env.schema.roles, env.session.role);
+    if roles.is_superuser(role) || roles.privileges(role, Object::Sequence, name).has_any(one_of) {
+        return Ok(());
+    }
+    let is_identity = |table: &&std::sync::Arc<TableEntry>| {
+        let mut columns = table.meta.columns.iter();
+        columns.any(|column| column.identity.is_some() && column.sequence.as_deref() == Some(name))
+    };
+    let table = env.schema.tables.values().find(is_identity);
+    match table.map(|table| roles.privileges(role, Object::Table, &table.name)) {
+        Some(held) if held.has_all(Privileges::INSERT) && one_of.has_any(Privileges::USAGE) => Ok(()),
+        _ => Err(denied(Object::Sequence, name)),
     }
 }
 
@@ -269,9 +285,4 @@ fn constraint_definition(env: &Env, oid: i64) -> Result<Value, SqlError> {
         }
         _ => format!("CHECK (({}))", found.expression),
     }))
-}
-
-/// Asks for the end of a connection, or of what it runs; false if there is none of this number.
-fn ask(env: &Env, number: i64, reason: CancelReason) -> Value {
-    Value::Bool(i32::try_from(number).is_ok_and(|number| env.session.connections.ask(number, reason)))
 }

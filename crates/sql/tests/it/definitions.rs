@@ -1,9 +1,9 @@
 //! Definitions: tables, indexes, sequences, what is added to them, and that they survive.
 
 use atrapos::{Database, Schema};
-use atrapos_sql::{SqlDatabase, SqlOptions};
+use atrapos_sql::SqlDatabase;
 
-use crate::support::{Client, check, database};
+use crate::support::{Client, check, database, options};
 
 #[test]
 fn tables_and_indexes_come_and_go() {
@@ -95,7 +95,7 @@ fn definitions_rows_and_sequences_survive_an_opening() {
     let path = directory.path().join("db");
     {
         let database = Database::builder(Schema::new()).workers(2).pin(false).open(&path).expect("it opens");
-        let database = SqlDatabase::open(database, SqlOptions::default()).expect("SQL opens");
+        let database = SqlDatabase::open(database, options()).expect("SQL opens");
         let mut client = Client::new(&database);
         client.run(
             "CREATE TABLE t(id serial PRIMARY KEY, v varchar(5) DEFAULT 'x' CHECK (v <> 'no'), UNIQUE (v))",
@@ -112,7 +112,7 @@ fn definitions_rows_and_sequences_survive_an_opening() {
         );
     }
     let database = Database::existing().workers(2).pin(false).open(&path).expect("it opens again");
-    let database = SqlDatabase::open(database, SqlOptions::default()).expect("SQL opens");
+    let database = SqlDatabase::open(database, options()).expect("SQL opens");
     let mut client = Client::new(&database);
     check(
         &mut client,
@@ -181,7 +181,7 @@ fn tables_of_a_program_are_there() {
     database
         .run(accounts.at(&7), async move |tx| tx.insert(accounts, 7, account.clone()).await)
         .expect("it goes in");
-    let database = SqlDatabase::open(database, SqlOptions::default()).expect("SQL opens");
+    let database = SqlDatabase::open(database, options()).expect("SQL opens");
     let mut client = Client::new(&database);
     assert_eq!(client.rows("SELECT cents, owner FROM accounts"), "5|ann");
     client.run("UPDATE accounts SET cents = cents + 1 WHERE owner = 'ann'");

@@ -8,11 +8,20 @@ use atrapos_sql::{
     Column, ConnectOptions, Connection, Format, Sink, SinkFuture, SqlDatabase, SqlError, SqlOptions, SqlState,
 };
 
+/// The settings of a database of tests: the user of its clients is the superuser, and a verifier is the password with a mark.
+pub(crate) fn options() -> SqlOptions {
+    SqlOptions {
+        superuser: "ann".to_owned(),
+        password_verifier: Some(|password| Ok(format!("verifier of {password}"))),
+        ..SqlOptions::default()
+    }
+}
+
 /// A database in memory with so many workers.
 pub(crate) fn database(workers: usize) -> Arc<SqlDatabase> {
     let database =
         Database::builder(Schema::new()).workers(workers).pin(false).in_memory().expect("it opens");
-    SqlDatabase::open(database, SqlOptions::default()).expect("SQL opens")
+    SqlDatabase::open(database, options()).expect("SQL opens")
 }
 
 /// Keeps what a connection tells.
@@ -125,7 +134,11 @@ impl Client {
     }
 
     pub(crate) fn numbered(database: &Arc<SqlDatabase>, process_id: i32) -> Client {
-        let options = ConnectOptions { user: "ann".to_owned(), process_id, settings: Vec::new() };
+        Client::of(database, "ann", process_id)
+    }
+
+    pub(crate) fn of(database: &Arc<SqlDatabase>, user: &str, process_id: i32) -> Client {
+        let options = ConnectOptions { user: user.to_owned(), process_id, settings: Vec::new() };
         Client { connection: database.connect(options).expect("it connects") }
     }
 

@@ -524,3 +524,150 @@ SELECT id FROM dept WHERE id = 1 FOR UPDATE NOWAIT
 SELECT id FROM dept WHERE id < 3 ORDER BY name DESC LIMIT 1 FOR UPDATE SKIP LOCKED
 SELECT id FROM dept WHERE id < 3 FOR SHARE NOWAIT
 SELECT count(*) FROM dept FOR UPDATE NOWAIT
+
+-- Roles and privileges.
+CREATE ROLE reader
+CREATE ROLE reader
+CREATE USER bob PASSWORD 'secret'
+CREATE ROLE public
+CREATE ROLE pg_own
+CREATE ROLE boss SUPERUSER CREATEDB CREATEROLE NOINHERIT
+CREATE ROLE IF
+CREATE TABLE priv (id int PRIMARY KEY, a int)
+INSERT INTO priv VALUES (1, 10), (2, 20)
+CREATE TABLE priv_serial (id serial PRIMARY KEY, a int)
+CREATE TABLE priv_identity (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, a int)
+CREATE VIEW priv_view AS SELECT a FROM priv
+CREATE SEQUENCE priv_sequence
+SELECT rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolconnlimit, rolpassword, rolvaliduntil, rolbypassrls FROM pg_roles WHERE rolname !~ '^pg_' ORDER BY 1
+SELECT rolname, rolpassword IS NOT NULL FROM pg_authid WHERE rolname IN ('bob', 'reader') ORDER BY 1
+SELECT usename, usecreatedb, usesuper, passwd FROM pg_user ORDER BY 1
+SELECT relname, pg_get_userbyid(relowner), relacl FROM pg_class WHERE relname LIKE 'priv%' AND relkind IN ('r', 'v', 'S') ORDER BY 1
+SELECT current_user, session_user, current_role, user
+SHOW role
+SET ROLE bob
+SELECT current_user, session_user, current_role, user
+SHOW role
+SHOW is_superuser
+SELECT * FROM priv
+SELECT count(*) FROM priv_view
+INSERT INTO priv VALUES (3, 30)
+UPDATE priv SET a = 1
+DELETE FROM priv
+TRUNCATE priv
+CREATE TABLE own (a int)
+CREATE INDEX ON priv (a)
+ALTER TABLE priv ADD COLUMN b int
+DROP TABLE priv
+DROP VIEW priv_view
+DROP SEQUENCE priv_sequence
+COMMENT ON TABLE priv IS 'mine'
+GRANT SELECT ON priv TO bob
+SELECT nextval('priv_sequence')
+CREATE ROLE eve
+DROP ROLE reader
+GRANT reader TO bob
+SELECT rolname FROM pg_authid
+SELECT 1 FROM pg_shadow
+SELECT has_table_privilege('priv', 'SELECT'), has_table_privilege('ann', 'priv', 'DELETE'), has_table_privilege('priv', 'nothing')
+SELECT has_table_privilege('ann', 'priv', 'DELETE'), has_table_privilege('bob', 'priv', 'SELECT, INSERT')
+SELECT has_schema_privilege('public', 'USAGE'), has_schema_privilege('public', 'CREATE'), has_schema_privilege('pg_catalog', 'usage')
+SELECT pg_has_role('reader', 'MEMBER'), pg_has_role('bob', 'USAGE'), pg_has_role('ann', 'bob', 'MEMBER')
+SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'priv%'
+RESET ROLE
+GRANT SELECT ON priv TO reader
+GRANT reader TO bob
+GRANT bob TO reader
+GRANT bob TO bob
+GRANT nobody TO bob
+GRANT SELECT ON priv TO nobody
+GRANT SELECT ON nothing TO bob
+GRANT USAGE ON priv TO bob
+GRANT CREATE ON SCHEMA nothing TO bob
+SELECT r.rolname, m.rolname, a.admin_option FROM pg_auth_members a JOIN pg_roles r ON r.oid = a.roleid JOIN pg_roles m ON m.oid = a.member WHERE r.rolname !~ '^pg_'
+SET ROLE bob
+SELECT * FROM priv ORDER BY id
+SELECT * FROM priv ORDER BY id FOR UPDATE
+SELECT pg_has_role('reader', 'MEMBER'), pg_has_role('bob', 'reader', 'USAGE')
+UPDATE priv SET a = a + 1 WHERE id = 1
+RESET ROLE
+GRANT INSERT, UPDATE ON TABLE priv TO bob
+SET ROLE bob
+INSERT INTO priv VALUES (3, 30)
+INSERT INTO priv VALUES (3, 31) ON CONFLICT (id) DO UPDATE SET a = excluded.a RETURNING *
+UPDATE priv SET a = a + 1 WHERE id = 1
+SELECT * FROM priv ORDER BY id FOR UPDATE
+DELETE FROM priv WHERE id = 3
+SET ROLE reader
+SET ROLE boss
+RESET ROLE
+GRANT ALL ON priv TO bob
+GRANT DELETE ON priv TO PUBLIC
+GRANT SELECT ON priv_view TO PUBLIC
+SELECT relname, relacl FROM pg_class WHERE relname IN ('priv', 'priv_view') ORDER BY 1
+SELECT grantor, grantee, table_name, privilege_type, is_grantable::text, with_hierarchy::text FROM information_schema.table_privileges WHERE table_name = 'priv' ORDER BY grantee, privilege_type
+SELECT grantee, privilege_type FROM information_schema.role_table_grants WHERE table_name = 'priv_view' ORDER BY grantee, privilege_type
+REVOKE SELECT, TRUNCATE ON priv FROM bob
+REVOKE reader FROM bob
+REVOKE ALL ON priv FROM reader
+SELECT relname, relacl FROM pg_class WHERE relname IN ('priv', 'priv_view') ORDER BY 1
+SET ROLE bob
+SELECT * FROM priv
+DELETE FROM priv WHERE id = 3
+DELETE FROM priv
+SELECT * FROM priv_view
+UPDATE priv SET a = 5
+UPDATE priv SET a = a + 5
+UPDATE priv SET a = 5 RETURNING a
+INSERT INTO priv VALUES (4, 40)
+INSERT INTO priv VALUES (5, 50) RETURNING id
+INSERT INTO priv VALUES (4, 40) ON CONFLICT (id) DO NOTHING
+SELECT table_name FROM information_schema.tables WHERE table_name LIKE 'priv%' ORDER BY 1
+RESET ROLE
+GRANT INSERT ON priv_serial TO bob
+GRANT INSERT ON priv_identity TO bob
+SET ROLE bob
+INSERT INTO priv_serial (a) VALUES (1)
+INSERT INTO priv_identity (a) VALUES (1)
+RESET ROLE
+GRANT USAGE ON SEQUENCE priv_serial_id_seq TO bob
+SET ROLE bob
+INSERT INTO priv_serial (a) VALUES (1)
+SELECT setval('priv_serial_id_seq', 10)
+RESET ROLE
+GRANT CREATE ON SCHEMA public TO bob
+SET ROLE bob
+CREATE TABLE own (a int PRIMARY KEY)
+CREATE TABLE own_child (a int REFERENCES priv)
+CREATE VIEW own_view AS SELECT * FROM priv
+SELECT * FROM own_view
+GRANT SELECT ON own TO reader
+SELECT relname, pg_get_userbyid(relowner), relacl FROM pg_class WHERE relname IN ('own', 'own_view') ORDER BY 1
+SELECT tableowner FROM pg_tables WHERE tablename = 'own'
+ALTER TABLE own OWNER TO reader
+RESET ROLE
+SELECT * FROM own_view
+DROP ROLE bob
+ALTER TABLE own OWNER TO reader
+SELECT relname, pg_get_userbyid(relowner), relacl FROM pg_class WHERE relname = 'own'
+DROP ROLE reader
+ALTER ROLE reader WITH LOGIN CREATEDB
+ALTER ROLE reader RENAME TO keeper
+SELECT rolname, rolcanlogin, rolcreatedb FROM pg_roles WHERE rolname IN ('reader', 'keeper')
+SELECT relname, pg_get_userbyid(relowner), relacl FROM pg_class WHERE relname = 'own'
+ALTER ROLE reader NOLOGIN
+ALTER USER bob PASSWORD NULL
+SELECT rolname, rolpassword IS NOT NULL FROM pg_authid WHERE rolname = 'bob'
+DROP VIEW own_view
+DROP TABLE own
+REVOKE CREATE ON SCHEMA public FROM bob
+DROP TABLE priv_serial, priv_identity
+DROP VIEW priv_view
+DROP TABLE priv
+DROP SEQUENCE priv_sequence
+DROP USER bob
+DROP ROLE keeper, boss
+DROP ROLE IF EXISTS bob
+DROP ROLE ann
+SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_' ORDER BY 1
+SELECT q.a[2], q.a[1:2], a[1] FROM (SELECT ARRAY[1, 2, 3] AS a) q

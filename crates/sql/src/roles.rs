@@ -1,0 +1,451 @@
+//! Roles, and what they may do with tables, views, sequences and the schema.
+//!
+//! Owns: what is kept of a role and of the access to an object, the snapshot of both, and the rules by which a role has a privilege. Never:
+//! changes a role (`ddl` does), or proves who a client is (the server does).
+//!
+//! # Invariants
+//! - There is a role of the number [`SUPERUSER`], which is one and stays one.
+//! - Whoever may do nothing is told so with 42501 before a statement has touched a row; a statement that a superuser runs is not looked at.
+//! - Membership has no cycles.
+//!
+//! A plan lists what it needs ([`Need`]), and each execution looks at it, as PostgreSQL does: a privilege that is revoked ends what prepared
+//! statements may do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{SqlError, SqlState};
+use crate::schema::Schema;
+
+/// The number of the role that a database begins with.
+pub(crate) const SUPERUSER: u32 = 10;
+/// The number that stands for all roles, `PUBLIC`.
+pub(crate) const PUBLIC: u32 = 0;
+/// The number of the first role that is created.
+pub(crate) const FIRST_ROLE: u32 = 16_384;
+
+/// A role, as it is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Role {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) superuser: bool,
+    /// Set if it has the privileges of the roles that it is a member of.
+    pub(crate) inherit: bool,
+    pub(crate) create_role: bool,
+    pub(crate) create_db: bool,
+    pub(crate) login: bool,
+    /// The verifier of its password.
+    pub(crate) password: Option<String>,
+    /// The roles that it is a member of.
+    pub(crate) member_of: BTreeSet<u32>,
+}
+
+impl Role {
+    /// A role that may nothing yet.
+    pub(crate) fn new(id: u32, name: &str) -> Role {
+        Role {
+            id,
+            name: name.to_owned(),
+            superuser: false,
+            inherit: true,
+            create_role: false,
+            create_db: false,
+            login: false,
+            password: None,
+            member_of: BTreeSet::new(),
+        }
+    }
+
+    /// A role that may everything, and log in.
+    pub(crate) fn superuser(id: u32, name: &str) -> Role {
+        Role { superuser: true, create_role: true, create_db: true, login: true, ..Role::new(id, name) }
+    }
+}
+
+/// A kind of objects that privileges are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Object {
+    Table,
+    View,
+    Sequence,
+    Schema,
+    /// A stored procedure. What it accesses is granted with it.
+    Procedure,
+    /// A catalog that tells of passwords: no privilege of it can be granted.
+    Secret,
+}
+
+impl Object {
+    /// The word for one of the kind.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            Object::Table | Object::Secret => "table",
+            Object::View => "view",
+            Object::Sequence => "sequence",
+            Object::Schema => "schema",
+            Object::Procedure => "procedure",
+        }
+    }
+
+    /// All privileges that there are of the kind.
+    pub(crate) fn all(self) -> Privileges {
+        match self {
+            Object::Table | Object::View => Privileges(0x7f),
+            Object::Sequence => Privileges::SELECT.and(Privileges::UPDATE).and(Privileges::USAGE),
+            Object::Schema => Privileges::USAGE.and(Privileges::CREATE),
+            Object::Procedure => Privileges::EXECUTE,
+            Object::Secret => Privileges(0),
+        }
+    }
+}
+
+/// A set of privileges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Privileges(u16);
+
+impl Privileges {
+    pub(crate) const INSERT: Privileges = Privileges(1);
+    pub(crate) const SELECT: Privileges = Privileges(1 << 1);
+    pub(crate) const UPDATE: Privileges = Privileges(1 << 2);
+    pub(crate) const DELETE: Privileges = Privileges(1 << 3);
+    pub(crate) const TRUNCATE: Privileges = Privileges(1 << 4);
+    pub(crate) const REFERENCES: Privileges = Privileges(1 << 5);
+    pub(crate) const TRIGGER: Privileges = Privileges(1 << 6);
+    pub(crate) const EXECUTE: Privileges = Privileges(1 << 7);
+    pub(crate) const USAGE: Privileges = Privileges(1 << 8);
+    pub(crate) const CREATE: Privileges = Privileges(1 << 9);
+
+    /// Each privilege with its letter in access lists and its name, in the order of the letters.
+    pub(crate) const NAMES: [(Privileges, char, &'static str); 10] = [
+        (Privileges::INSERT, 'a', "INSERT"),
+        (Privileges::SELECT, 'r', "SELECT"),
+        (Privileges::UPDATE, 'w', "UPDATE"),
+        (Privileges::DELETE, 'd', "DELETE"),
+        (Privileges::TRUNCATE, 'D', "TRUNCATE"),
+        (Privileges::REFERENCES, 'x', "REFERENCES"),
+        (Privileges::TRIGGER, 't', "TRIGGER"),
+        (Privileges::EXECUTE, 'X', "EXECUTE"),
+        (Privileges::USAGE, 'U', "USAGE"),
+        (Privileges::CREATE, 'C', "CREATE"),
+    ];
+
+    pub(crate) const fn and(self, other: Privileges) -> Privileges {
+        Privileges(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: Privileges) -> Privileges {
+        Privileges(self.0 & !other.0)
+    }
+
+    pub(crate) fn has_all(self, other: Privileges) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) fn has_any(self, other: Privileges) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The privilege of a name.
+    pub(crate) fn named(name: &str) -> Option<Privileges> {
+        let known = Privileges::NAMES.iter().find(|(_, _, known)| known.eq_ignore_ascii_case(name));
+        known.map(|(privilege, _, _)| *privilege)
+    }
+}
+
+/// The access to an object, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Access {
+    pub(crate) owner: u32,
+    /// The privileges of roles, in the order in which they were granted; none as long as nothing was granted or revoked: the owner has all
+    /// then.
+    pub(crate) granted: Option<Vec<(u32, Privileges)>>,
+}
+
+impl Access {
+    pub(crate) fn of(owner: u32) -> Access {
+        Access { owner, granted: None }
+    }
+
+    /// The privileges of roles, those of an owner who was granted nothing included.
+    pub(crate) fn entries(&self, object: Object) -> Vec<(u32, Privileges)> {
+        self.granted.clone().unwrap_or_else(|| vec![(self.owner, object.all())])
+    }
+
+    /// Grants privileges to a role, or revokes them.
+    pub(crate) fn change(&mut self, object: Object, role: u32, privileges: Privileges, grants: bool) {
+        let mut entries = self.entries(object);
+        match entries.iter_mut().find(|(id, _)| *id == role) {
+            Some((_, held)) if grants => *held = held.and(privileges),
+            Some((_, held)) => *held = held.without(privileges),
+            None if grants => entries.push((role, privileges)),
+            None => {}
+        }
+        entries.retain(|(_, held)| !held.is_empty());
+        self.granted = Some(entries);
+    }
+
+    /// Gives the object to another role, with the privileges that the owner has.
+    pub(crate) fn give_to(&mut self, owner: u32) {
+        let old = std::mem::replace(&mut self.owner, owner);
+        let Some(entries) = &mut self.granted else { return };
+        let held = entries.iter().find(|(id, _)| *id == old).map(|(_, held)| *held);
+        entries.retain(|(id, _)| *id != old);
+        let Some(held) = held else { return };
+        match entries.iter_mut().find(|(id, _)| *id == owner) {
+            Some((_, own)) => *own = own.and(held),
+            None => entries.insert(0, (owner, held)),
+        }
+    }
+}
+
+/// A privilege that a plan needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) object: Object,
+    pub(crate) name: String,
+    pub(crate) privileges: Privileges,
+    /// The role that needs it, if it is not the one that runs the statement: the owner of a view.
+    pub(crate) by: Option<u32>,
+}
+
+/// All roles and accesses at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Roles {
+    pub(crate) roles: BTreeMap<u32, Role>,
+    /// Accesses of tables, views, sequences and procedures by their names; those that are missing are the first role's.
+    pub(crate) relations: BTreeMap<String, Access>,
+    /// The access to the schema `public`.
+    pub(crate) schema: Access,
+}
+
+impl Default for Roles {
+    fn default() -> Roles {
+        Roles { roles: BTreeMap::new(), relations: BTreeMap::new(), schema: Roles::initial_schema() }
+    }
+}
+
+impl Roles {
+    /// The access to `public` as a database begins: all may use it, and its owner make tables in it.
+    pub(crate) fn initial_schema() -> Access {
+        let granted = vec![(SUPERUSER, Object::Schema.all()), (PUBLIC, Privileges::USAGE)];
+        Access { owner: SUPERUSER, granted: Some(granted) }
+    }
+
+    /// The role of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Role> {
+        self.roles.values().find(|role| role.name == name)
+    }
+
+    /// The role of a name that has to be there.
+    pub(crate) fn existing(&self, name: &str) -> Result<&Role, SqlError> {
+        self.named(name).ok_or_else(|| no_role(name))
+    }
+
+    /// The name of a role, as `pg_get_userbyid` has it.
+    pub(crate) fn name_of(&self, id: u32) -> String {
+        self.roles.get(&id).map_or_else(|| format!("unknown (OID={id})"), |role| role.name.clone())
+    }
+
+    pub(crate) fn is_superuser(&self, id: u32) -> bool {
+        self.roles.get(&id).is_some_and(|role| role.superuser)
+    }
+
+    /// The access to a table, view or sequence.
+    pub(crate) fn access(&self, name: &str) -> Access {
+        self.relations.get(name).cloned().unwrap_or_else(|| Access::of(SUPERUSER))
+    }
+
+    /// The owner of a table, view or sequence.
+    pub(crate) fn owner_of(&self, name: &str) -> u32 {
+        self.relations.get(name).map_or(SUPERUSER, |access| access.owner)
+    }
+
+    /// The roles whose privileges a role has, itself included.
+    pub(crate) fn acting(&self, id: u32) -> BTreeSet<u32> {
+        self.reached(id, |role| role.inherit)
+    }
+
+    /// The roles that a role is a member of, directly or not, itself included.
+    pub(crate) fn memberships(&self, id: u32) -> BTreeSet<u32> {
+        self.reached(id, |_| true)
+    }
+
+    fn reached(&self, id: u32, passes: impl Fn(&Role) -> bool) -> BTreeSet<u32> {
+        let mut reached = BTreeSet::from([id]);
+        let mut open = vec![id];
+        while let Some(next) = open.pop() {
+            let Some(role) = self.roles.get(&next).filter(|role| passes(role)) else { continue };
+            open.extend(role.member_of.iter().filter(|of| reached.insert(**of)));
+        }
+        reached
+    }
+
+    /// Returns true if a role may act as another one without asking for it.
+    pub(crate) fn acts_as(&self, id: u32, other: u32) -> bool {
+        self.is_superuser(id) || self.acting(id).contains(&other)
+    }
+
+    /// Returns true if a role may become another one by `SET ROLE`.
+    pub(crate) fn is_member(&self, id: u32, other: u32) -> bool {
+        self.is_superuser(id) || self.memberships(id).contains(&other)
+    }
+
+    /// The privileges that a role has of an object.
+    pub(crate) fn privileges(&self, id: u32, object: Object, name: &str) -> Privileges {
+        if self.is_superuser(id) {
+            return object.all();
+        }
+        let access = match object {
+            Object::Schema => self.schema.clone(),
+            Object::Secret => return Privileges::default(),
+            _ => self.access(name),
+        };
+        let acting = self.acting(id);
+        let held = access.entries(object).into_iter();
+        let held = held.filter(|(role, _)| *role == PUBLIC || acting.contains(role));
+        held.fold(Privileges::default(), |all, (_, held)| all.and(held))
+    }
+
+    /// Refuses what a role may not do.
+    pub(crate) fn require(
+        &self,
+        id: u32,
+        object: Object,
+        name: &str,
+        needed: Privileges,
+    ) -> Result<(), SqlError> {
+        if self.is_superuser(id)
+            || (object != Object::Secret && self.privileges(id, object, name).has_all(needed))
+        {
+            return Ok(());
+        }
+        Err(denied(object, name))
+    }
+
+    /// Refuses a plan that needs what a role does not have.
+    pub(crate) fn check(&self, id: u32, needs: &[Need]) -> Result<(), SqlError> {
+        if needs.iter().any(|need| need.object != Object::Secret) {
+            self.require(id, Object::Schema, "public", Privileges::USAGE)?;
+        }
+        needs.iter().try_for_each(|need| {
+            self.require(need.by.unwrap_or(id), need.object, &need.name, need.privileges)
+        })
+    }
+
+    /// Refuses a change of an object to whoever is not its owner, or a member of it.
+    pub(crate) fn require_owner(&self, id: u32, object: &str, name: &str) -> Result<(), SqlError> {
+        if self.acts_as(id, self.owner_of(name)) {
+            return Ok(());
+        }
+        Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("must be owner of {object} {name}")))
+    }
+
+    /// An access list as PostgreSQL shows it, an item for each role.
+    pub(crate) fn items(&self, access: &Access, object: Object) -> Vec<String> {
+        let shown = |id: u32| if id == PUBLIC { String::new() } else { quoted(&self.name_of(id)) };
+        let item = |(role, held): (u32, Privileges)| {
+            let letters: String = Privileges::NAMES
+                .iter()
+                .filter(|(privilege, _, _)| held.has_any(*privilege))
+                .map(|(_, letter, _)| *letter)
+                .collect();
+            format!("{}={letters}/{}", shown(role), shown(access.owner))
+        };
+        access.entries(object).into_iter().map(item).collect()
+    }
+}
+
+/// A name in an access list: in quotes unless it has letters, digits and underscores alone.
+fn quoted(name: &str) -> String {
+    if name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
+        name.to_owned()
+    } else {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
+}
+
+impl Schema {
+    /// The kind of the table, view or sequence of a name.
+    pub(crate) fn object(&self, name: &str) -> Option<Object> {
+        if self.tables.contains_key(name) {
+            Some(Object::Table)
+        } else if self.views.contains_key(name) {
+            Some(Object::View)
+        } else {
+            self.sequences.contains_key(name).then_some(Object::Sequence)
+        }
+    }
+}
+
+/// The error for a role that does not exist.
+#[cold]
+pub(crate) fn no_role(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist"))
+}
+
+/// The error for a privilege that is missing.
+#[cold]
+pub(crate) fn denied(object: Object, name: &str) -> SqlError {
+    let noun = object.noun();
+    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {noun} {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles() -> Roles {
+        let mut roles = Roles::default();
+        roles.roles.insert(SUPERUSER, Role::superuser(SUPERUSER, "ann"));
+        for (id, name, member_of) in [(1, "reader", None), (2, "bob", Some(1)), (3, "eve", Some(2))] {
+            let mut role = Role::new(id, name);
+            role.member_of.extend(member_of);
+            roles.roles.insert(id, role);
+        }
+        roles
+    }
+
+    #[test]
+    fn privileges_come_from_roles_owners_and_all() {
+        let mut roles = roles();
+        let mut access = Access::of(SUPERUSER);
+        let held = |roles: &Roles, id| roles.privileges(id, Object::Table, "t");
+        assert!(held(&roles, 3).is_empty());
+        access.change(Object::Table, 1, Privileges::SELECT, true);
+        access.change(Object::Table, PUBLIC, Privileges::INSERT, true);
+        roles.relations.insert("t".to_owned(), access.clone());
+        assert_eq!(held(&roles, 3), Privileges::SELECT.and(Privileges::INSERT));
+        assert_eq!(roles.items(&access, Object::Table), ["ann=arwdDxt/ann", "reader=r/ann", "=a/ann"]);
+        // Who does not inherit has to become the other role first.
+        roles.roles.get_mut(&2).expect("bob").inherit = false;
+        assert_eq!(held(&roles, 3), Privileges::INSERT);
+        assert!(roles.is_member(3, 1) && !roles.acts_as(3, 1));
+        access.change(Object::Table, PUBLIC, Privileges::INSERT, false);
+        access.give_to(3);
+        assert_eq!(roles.items(&access, Object::Table), ["eve=arwdDxt/eve", "reader=r/eve"]);
+        roles.relations.insert("t".to_owned(), access);
+        assert_eq!(held(&roles, 3), Object::Table.all());
+        assert!(
+            roles.require_owner(2, "table", "t").is_err() && roles.require_owner(3, "table", "t").is_ok()
+        );
+    }
+
+    #[test]
+    fn what_is_secret_is_for_superusers() {
+        let roles = roles();
+        let need = Need {
+            object: Object::Secret,
+            name: "pg_authid".to_owned(),
+            privileges: Privileges::SELECT,
+            by: None,
+        };
+        assert!(roles.check(SUPERUSER, std::slice::from_ref(&need)).is_ok());
+        assert_eq!(roles.check(2, &[need]).expect_err("denied").code, SqlState::INSUFFICIENT_PRIVILEGE);
+    }
+}

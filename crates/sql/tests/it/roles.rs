@@ -1,0 +1,155 @@
+//! Roles beyond what the comparison with PostgreSQL has: several clients, statements that are prepared, another opening.
+
+use atrapos::{Database, Schema};
+use atrapos_sql::{ConnectOptions, SqlDatabase};
+
+use crate::support::{Client, check, database, options};
+
+#[test]
+fn roles_accesses_and_owners_survive_an_opening() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    {
+        let database = Database::builder(Schema::new()).workers(2).pin(false).open(&path).expect("it opens");
+        let database = SqlDatabase::open(database, options()).expect("SQL opens");
+        let mut client = Client::new(&database);
+        client.run("CREATE ROLE reader; CREATE USER bob PASSWORD 'x' IN ROLE reader; CREATE ROLE gone");
+        client.run(
+            "CREATE TABLE t(id serial PRIMARY KEY); CREATE VIEW v AS SELECT id FROM t; CREATE TABLE u(a int)",
+        );
+        client.run(
+            "GRANT SELECT ON v TO reader; GRANT CREATE ON SCHEMA public TO bob; ALTER TABLE u OWNER TO bob",
+        );
+        client
+            .run("GRANT INSERT ON u TO PUBLIC; ALTER TABLE u RENAME TO uu; ALTER TABLE uu ADD COLUMN id int");
+        client.run("UPDATE uu SET id = 1; ALTER TABLE uu ADD PRIMARY KEY (id); DROP ROLE gone");
+    }
+    let database = Database::existing().workers(2).pin(false).open(&path).expect("it opens again");
+    let other = atrapos_sql::SqlOptions { superuser: "other".to_owned(), ..options() };
+    let database = SqlDatabase::open(database, other).expect("SQL opens");
+    assert_eq!(database.superuser(), "ann", "a database keeps the superuser that it began with");
+    assert_eq!(database.password_verifier("bob").as_deref(), Some("verifier of x"));
+    let mut client = Client::new(&database);
+    let mut bob = Client::of(&database, "bob", 2);
+    check(
+        &mut client,
+        &[
+            ("SELECT rolname FROM pg_roles ORDER BY 1", "ann / bob / reader"),
+            (
+                "SELECT relname, relacl FROM pg_class WHERE relname IN ('t', 'uu', 'v') ORDER BY 1",
+                "t|NULL / uu|{bob=arwdDxt/bob,=a/bob} / v|{ann=arwdDxt/ann,reader=r/ann}",
+            ),
+        ],
+    );
+    check(
+        &mut bob,
+        &[
+            ("SELECT * FROM v", ""),
+            ("SELECT * FROM t", "42501"),
+            ("CREATE TABLE mine(a int)", "CREATE TABLE"),
+            ("DROP TABLE mine, uu", "DROP TABLE"),
+        ],
+    );
+    // A name that is taken again begins with no privileges of others.
+    client.run("CREATE TABLE uu(a int)");
+    check(&mut bob, &[("INSERT INTO uu VALUES (1)", "42501"), ("DROP TABLE uu", "42501")]);
+}
+
+#[test]
+fn a_privilege_that_is_revoked_ends_what_is_prepared() {
+    let database = database(2);
+    let mut ann = Client::new(&database);
+    ann.run("CREATE TABLE t(id int PRIMARY KEY); INSERT INTO t VALUES (1); CREATE ROLE bob LOGIN; GRANT SELECT ON t TO bob");
+    let mut bob = Client::of(&database, "bob", 2);
+    bob.run("PREPARE p AS SELECT id FROM t");
+    assert_eq!(bob.rows("EXECUTE p"), "1");
+    assert_eq!(bob.rows("SELECT id FROM t WHERE id = 1"), "1");
+    bob.run("BEGIN");
+    assert_eq!(bob.rows("EXECUTE p"), "1");
+    ann.run("REVOKE SELECT ON t FROM bob");
+    check(&mut bob, &[("EXECUTE p", "42501"), ("ROLLBACK", "ROLLBACK"), ("EXECUTE p", "42501")]);
+    check(&mut bob, &[("SELECT id FROM t WHERE id = 1", "42501"), ("EXPLAIN SELECT id FROM t", "42501")]);
+    check(&mut bob, &[("COPY t TO STDOUT", "42501"), ("COPY t FROM STDIN", "42501")]);
+    // Whoever becomes a superuser may do so at once, and whoever is none any more may not.
+    ann.run("ALTER ROLE bob SUPERUSER");
+    assert_eq!(bob.rows("EXECUTE p"), "1");
+    ann.run("ALTER ROLE bob NOSUPERUSER");
+    check(&mut bob, &[("EXECUTE p", "42501")]);
+}
+
+#[test]
+fn roles_that_are_set_end_with_their_transaction() {
+    let database = database(1);
+    let mut ann = Client::new(&database);
+    ann.run("CREATE ROLE bob LOGIN; CREATE ROLE eve; CREATE TABLE t(id int)");
+    check(
+        &mut ann,
+        &[
+            (
+                "BEGIN; SET LOCAL ROLE bob; SELECT current_user",
+                "BEGIN / SET / [current_user] / bob / SELECT 1",
+            ),
+            ("COMMIT; SELECT current_user", "COMMIT / [current_user] / ann / SELECT 1"),
+            ("BEGIN; SET ROLE bob; ROLLBACK; SHOW role", "BEGIN / SET / ROLLBACK / [role] / none / SHOW"),
+            ("SELECT set_config('role', 'bob', false)", "bob"),
+            ("SELECT id FROM t", "42501"),
+            ("SELECT set_config('role', 'eve', false)", "eve"),
+            ("DISCARD ALL", "DISCARD ALL"),
+            ("SELECT current_user", "ann"),
+            ("SET ROLE nobody", "22023"),
+        ],
+    );
+    let mut bob = Client::of(&database, "bob", 2);
+    check(&mut bob, &[("SET ROLE ann", "42501"), ("SELECT set_config('role', 'eve', false)", "42501")]);
+    check(&mut bob, &[("SELECT query FROM pg_stat_activity WHERE pid = 1", "<insufficient privilege>")]);
+    check(&mut bob, &[("SELECT pg_cancel_backend(1)", "42501"), ("SELECT pg_terminate_backend(1)", "42501")]);
+    check(
+        &mut bob,
+        &[("ALTER ROLE bob PASSWORD 'mine'", "ALTER ROLE"), ("ALTER ROLE bob CREATEROLE", "42501")],
+    );
+    let startup = ConnectOptions {
+        user: "bob".to_owned(),
+        process_id: 3,
+        settings: vec![("role".to_owned(), "ann".to_owned())],
+    };
+    assert_eq!(database.connect(startup).expect_err("it may not").code.0, "42501");
+    for (user, code) in [("eve", "28000"), ("nobody", "28000")] {
+        let options = ConnectOptions { user: user.to_owned(), process_id: 3, settings: Vec::new() };
+        assert_eq!(database.connect(options).expect_err("it may not log in").code.0, code);
+    }
+    // A session goes on when its role is dropped, with what all may.
+    ann.run("DROP ROLE bob; CREATE ROLE bob; GRANT ALL ON t TO bob");
+    check(&mut bob, &[("SELECT id FROM t", "42501"), ("SELECT 1", "1")]);
+}
+
+#[test]
+fn views_need_what_their_owners_have() {
+    let database = database(2);
+    let mut ann = Client::new(&database);
+    ann.run("CREATE ROLE bob LOGIN; CREATE ROLE eve LOGIN; GRANT CREATE ON SCHEMA public TO bob");
+    ann.run("CREATE TABLE t(id int PRIMARY KEY); CREATE TABLE s(id int PRIMARY KEY); INSERT INTO t VALUES (1); GRANT SELECT ON t TO bob");
+    let (mut bob, mut eve) = (Client::of(&database, "bob", 2), Client::of(&database, "eve", 3));
+    bob.run("CREATE VIEW v AS SELECT id FROM t; CREATE VIEW w AS SELECT id FROM v; GRANT SELECT ON w TO eve");
+    check(&mut eve, &[("SELECT * FROM w", "1"), ("SELECT * FROM v", "42501")]);
+    check(&mut eve, &[("SELECT * FROM w, t", "42501"), ("SELECT (SELECT id FROM t)", "42501")]);
+    check(&mut eve, &[("WITH x AS (SELECT id FROM t) SELECT * FROM w", "42501")]);
+    ann.run("REVOKE SELECT ON t FROM bob");
+    check(&mut eve, &[("SELECT * FROM w", "42501")]);
+    check(&mut ann, &[("SELECT * FROM w", "42501")]);
+    // Roles and privileges that were made in a transaction that is rolled back.
+    check(&mut ann, &[("BEGIN", "BEGIN"), ("CREATE ROLE short", "CREATE ROLE"), ("ROLLBACK", "ROLLBACK")]);
+    check(&mut ann, &[("DROP ROLE short", "42704")]);
+    check(
+        &mut ann,
+        &[
+            ("GRANT SELECT (id) ON t TO bob", "0A000"),
+            ("GRANT SELECT ON t TO bob WITH GRANT OPTION", "0A000"),
+            ("GRANT bob TO eve WITH ADMIN OPTION", "0A000"),
+            ("GRANT CONNECT ON DATABASE postgres TO bob", "0A000"),
+            ("ALTER ROLE bob SET work_mem = '1MB'", "0A000"),
+            ("CREATE ROLE x VALID UNTIL '2030-01-01'", "0A000"),
+            ("CREATE ROLE x REPLICATION", "0A000"),
+            ("ALTER ROLE ann NOSUPERUSER", "0A000"),
+        ],
+    );
+}
