@@ -92,7 +92,11 @@ async fn roles_log_in_by_the_passwords_that_statements_give_them() {
     let (bob, connection) = config(&running, "copy", "second").connect(NoTls).await.expect("logged in");
     let bob_runs = tokio::spawn(connection);
     assert_eq!(
-        bob.execute("CREATE TABLE t (a int)", &[]).await.expect_err("refused").code().map(|code| code.code()),
+        bob.execute("CREATE TABLE t (a int)", &[])
+            .await
+            .expect_err("refused")
+            .code()
+            .map(tokio_postgres::error::SqlState::code),
         Some("42501")
     );
     drop((owner, bob));
