@@ -95,7 +95,7 @@ pub enum AdaptError {
     /// A mix of transaction classes that is none of those recorded.
     #[error("the mix cannot be planned for: {detail}")]
     Mix {
-        /// What is wrong with it, and the cure.
+        /// The mistake in it, and the cure.
         detail: String,
     },
     /// Costs of synchronization that are none.
@@ -103,7 +103,7 @@ pub enum AdaptError {
         "these are no costs of synchronization: {detail}; measure them again with `atrapos topology --measure`"
     )]
     SyncCosts {
-        /// What is wrong with them.
+        /// The mistake in them.
         detail: String,
     },
     /// A setting of the controller with which it cannot work.

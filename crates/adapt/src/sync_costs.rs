@@ -27,7 +27,7 @@ pub struct SyncCosts {
     format: String,
     /// The machine, as [`SyncCosts::is_of`] recognises it.
     machine: String,
-    /// What was measured, by relation of the workers.
+    /// The measurements, by relation of the workers.
     pairs: Vec<PairCost>,
 }
 
@@ -107,7 +107,7 @@ impl SyncCosts {
         self.machine == machine
     }
 
-    /// What was measured, by relation of the workers.
+    /// The measurements, by relation of the workers.
     #[must_use]
     pub fn pairs(&self) -> &[PairCost] {
         &self.pairs

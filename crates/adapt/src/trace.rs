@@ -123,7 +123,7 @@ pub struct SyncPointTrace {
     pub bytes: u64,
     /// Number of times that it happened.
     pub count: u64,
-    /// How often of these all partners but the first had taken part in an earlier synchronization point of the same transaction: no
+    /// Number of these times at which all partners but the first had taken part in an earlier synchronization point of the same transaction: no
     /// end of the transaction is sent to them for this one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub again: u64,

@@ -42,7 +42,7 @@ pub struct SyncPoint {
     pub bytes: f64,
     /// Number of times that it happened.
     pub count: f64,
-    /// How often of these all partners had met before in the same transaction, so that its end is sent to none of them for this one.
+    /// Number of these times at which all partners had met before in the same transaction, so that its end is sent to none of them for this one.
     pub again: f64,
 }
 

@@ -194,15 +194,6 @@ pub(crate) struct TopologyArgs {
     pub(crate) toml: bool,
 }
 
-/// Reads the share of a transaction class.
-fn share(text: &str) -> Result<(String, f64), String> {
-    let of = || {
-        let (class, share) = text.split_once('=')?;
-        Some((class.trim().to_owned(), share.trim().parse().ok()?))
-    };
-    of().ok_or_else(|| format!("'{text}' is no class with a share; write CLASS=SHARE, as in payment=0.5"))
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     /// The machine to plan for: `live`, a description such as "pack:8 core:10 pu:1", or a machine file (.toml).
@@ -214,8 +205,8 @@ pub(crate) struct PlanArgs {
     /// Plan for another mix of transaction classes than the recorded one: names and shares, such as
     /// get-subscriber-data=3,update-location=1. What actions cost, and where, stays as it was recorded; which of them meet follows
     /// from the flow graphs of the classes. Classes that are not named do not run.
-    #[arg(long, value_name = "CLASS=SHARE,..", value_delimiter = ',', value_parser = share)]
-    pub(crate) mix: Vec<(String, f64)>,
+    #[arg(long, value_name = "CLASS=SHARE,..", value_delimiter = ',')]
+    pub(crate) mix: Vec<String>,
     /// Find the best scheme there is by an integer program, and say how far the usual search is from it. For small cases.
     #[arg(long)]
     pub(crate) exact: bool,

@@ -31,6 +31,19 @@ impl Optimum {
     }
 }
 
+/// Reads the share of a transaction class.
+fn share(text: &str) -> Result<(String, f64), CliError> {
+    let of = || {
+        let (class, share) = text.split_once('=')?;
+        Some((class.trim().to_owned(), share.trim().parse().ok()?))
+    };
+    of().ok_or_else(|| {
+        CliError::bad_input(format!(
+            "--mix {text} names no class with a share; write CLASS=SHARE, as in payment=0.5"
+        ))
+    })
+}
+
 /// Runs `atrapos plan`.
 pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let machine = machine::read(&args.topology)?;
@@ -50,7 +63,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let Attributed { mut workload, weights } =
         attribute(&trace, &platform, &Settings::default().weights).map_err(unfit)?;
     if !args.mix.is_empty() {
-        workload = workload.with_mix(&args.mix).map_err(CliError::bad_input)?;
+        let mix = args.mix.iter().map(|text| share(text)).collect::<Result<Vec<_>, CliError>>()?;
+        workload = workload.with_mix(&mix).map_err(CliError::bad_input)?;
     }
     let today = trace.scheme().map_err(unfit)?;
     let settings = Settings { weights, ..Settings::default() };

@@ -65,7 +65,7 @@ impl Candidate {
 pub struct Judgement {
     /// The load.
     pub load: Load,
-    /// What was measured; at least one.
+    /// The measurements; at least one.
     pub candidates: Vec<Candidate>,
     /// Set if there are fewer rounds than were asked for.
     pub interrupted: bool,

@@ -322,8 +322,7 @@ impl Builder {
                 Some((opened, wal, progress))
             }
         };
-        let chunks =
-            HugeChunks::new(MemoryOptions { huge_pages: self.huge_pages, bind_to_node: self.place_memory });
+        let chunks = HugeChunks::new(self.memory_options());
         let memory = DatabaseMemory::start(chunks, placed.nodes.clone())?;
         memory.reserve(self.reserve_bytes).map_err(OpenError::Setting)?;
         let runtime = self.runtime(&machine, &placed, parts.wal.as_deref());
@@ -360,6 +359,10 @@ impl Builder {
             durable,
             costs_warning,
         })
+    }
+
+    fn memory_options(&self) -> MemoryOptions {
+        MemoryOptions { huge_pages: self.huge_pages, bind_to_node: self.place_memory }
     }
 
     /// Takes the costs of synchronization that are stored for this machine. Returns the reason, if some are not taken.

@@ -27,6 +27,7 @@ use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
 use atrapos_transaction::central::{ActiveTransaction, CentralState, SystemState};
 use atrapos_transaction::distributed;
+use atrapos_transaction::lookups::NEAR_BYTES;
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, result_of, run_here};
 use atrapos_transaction::session::Session;
 use atrapos_transaction::shard::{EngineWorker, Shard};
@@ -173,11 +174,7 @@ impl Simulation {
         central_state: CentralState,
         memory: Arc<dyn Memory>,
     ) -> Result<Simulation, OpenError> {
-        if workers == 0 {
-            return Err(
-                SchemaError::new("zero workers cannot own data; simulate at least 1".to_owned()).into()
-            );
-        }
+        check_workers(workers)?;
         let is_instance = division.is_some();
         let mut parts = Parts::new(catalog, workers, division)?;
         let islands = directory.as_ref().map_or(2, |(streams, ..)| *streams).clamp(1, workers);
@@ -196,10 +193,7 @@ impl Simulation {
             }
         };
         parts.observing = observing;
-        if !seed.is_multiple_of(2) {
-            // Every data is far: what has to be large otherwise is tried with a few rows.
-            parts.near_bytes = 0;
-        }
+        parts.near_bytes = near_bytes(seed);
         let pump = parts.on_pump(seed, &memory).map_err(SchemaError::new)?;
         let Parts { catalogs, scheme, stats, system_state, wal, .. } = parts;
         let (handle, workers) = (pump.handle(), pump.workers().to_vec());
@@ -429,4 +423,16 @@ impl Simulation {
             })
         })
     }
+}
+
+/// Returns the bytes of data that are near: none for every second seed, so that a few rows try what has to be large otherwise.
+fn near_bytes(seed: u64) -> u64 {
+    if seed.is_multiple_of(2) { NEAR_BYTES } else { 0 }
+}
+
+fn check_workers(workers: usize) -> Result<(), SchemaError> {
+    if workers > 0 {
+        return Ok(());
+    }
+    Err(SchemaError::new("zero workers cannot own data; simulate at least 1".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! What synchronization costs on this machine: measured between pairs of cores, and stored for the databases that are opened here.
+//! Costs of synchronization on this machine: measured between pairs of cores, and stored for the databases that are opened here.
 //!
 //! Owns: which pairs are measured, and the file. Never: measures (`atrapos_harness` does), nor weighs what came out.
 

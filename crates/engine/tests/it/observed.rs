@@ -1,4 +1,4 @@
-//! What a database observes of its transactions: synchronization points, and what accesses are charged to.
+//! Observations that a database makes of its transactions: synchronization points, and what accesses are charged to.
 
 use atrapos::{Adaptation, Database, KeyRange};
 use atrapos_adapt::{TableIndex, WorkloadTrace};
@@ -18,7 +18,7 @@ fn observing() -> Database {
     db
 }
 
-/// How often, how often again, and bytes each time, of the synchronization points that this is true of.
+/// Returns the number of synchronization points that are wanted, of those that met again, and the bytes of each.
 fn points(trace: &WorkloadTrace, is_wanted: impl Fn(usize) -> bool) -> (f64, f64, f64) {
     let workload = trace.workload().unwrap();
     let wanted = workload.sync_points().iter().filter(|point| is_wanted(point.partners.len()));

@@ -12,7 +12,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use atrapos::{Abort, AbortReason, CommitTicket, Database, Session, Ticks, Upcoming};
+use atrapos::{Abort, AbortReason, CommitTicket, Database, KnownRoute, Session, Ticks, Upcoming};
 use atrapos_baselines::SharedClient;
 use atrapos_baselines::log::Ticket;
 use atrapos_runtime::Clock;
@@ -206,6 +206,45 @@ async fn run_session<W: Workload>(
     pipeline.make_room(1).await
 }
 
+/// The transactions that a session has drawn together and not run yet.
+struct Drawn {
+    upcoming: Upcoming,
+    /// Transactions that are drawn together; with 1, each is drawn when it runs.
+    burst: usize,
+    /// The time at which those that are left were drawn.
+    began: Ticks,
+}
+
+impl Drawn {
+    /// Returns the route of the next transaction, if it was drawn before, and the time from which its latency counts, which is
+    /// `now` otherwise. Draws the next ones when none are left.
+    #[inline(always)]
+    fn next<W: Workload>(
+        &mut self,
+        session: &Session,
+        state: &mut W::State,
+        now: Ticks,
+    ) -> (Option<&KnownRoute>, Ticks) {
+        if self.burst > 1 && self.upcoming.is_empty() {
+            self.upcoming.clear();
+            W::draw_ahead(state, self.burst, &mut self.upcoming);
+            session.look_up(&self.upcoming);
+            self.began = now;
+        }
+        let known = self.upcoming.take();
+        let began = if known.is_some() { self.began } else { now };
+        (known, began)
+    }
+}
+
+/// Waits for some time, or until the recorder says stop or the database is being closed.
+async fn rest(session: &Session, recorder: &Recorder, time: Duration) {
+    let end = session.now().after(Clock::real().ticks(time));
+    while !recorder.is_stopped() && !session.is_stopping() && session.now() < end {
+        session.sleep_until(end.min(session.now().after(Clock::real().ticks(LOOK_EVERY)))).await;
+    }
+}
+
 /// Runs one transaction after the other until the recorder says stop.
 #[inline]
 async fn run_transactions<W: Workload>(
@@ -215,34 +254,22 @@ async fn run_transactions<W: Workload>(
     pipeline: &mut Pipeline<'_>,
     burst: usize,
 ) -> ClientEnd {
-    let mut upcoming = Upcoming::new();
     let turn = Clock::real().ticks(TURN);
-    let mut began = session.now();
-    let (mut turn_began, mut burst_began) = (began, began);
+    let mut ended = session.now();
+    let mut turn_began = ended;
+    let mut drawn = Drawn { upcoming: Upcoming::new(), burst, began: ended };
     // What was drawn is run, although the recorder says stop meanwhile.
-    while !(recorder.is_stopped() && upcoming.is_empty()) {
+    while !(recorder.is_stopped() && drawn.upcoming.is_empty()) {
         if let Some(pause) = W::pause(state) {
-            let end = session.now().after(Clock::real().ticks(pause));
-            while !recorder.is_stopped() && !session.is_stopping() && session.now() < end {
-                session.sleep_until(end.min(session.now().after(Clock::real().ticks(LOOK_EVERY)))).await;
-            }
+            rest(session, recorder, pause).await;
             if session.is_stopping() {
                 return Ok(());
             }
-            began = session.now();
-            turn_began = began;
+            ended = session.now();
+            turn_began = ended;
             continue;
         }
-        if burst > 1 && upcoming.is_empty() {
-            upcoming.clear();
-            W::draw_ahead(state, burst, &mut upcoming);
-            session.look_up(&upcoming);
-            burst_began = began;
-        }
-        let known = upcoming.take();
-        if known.is_some() {
-            began = burst_began;
-        }
+        let (known, began) = drawn.next::<W>(session, state, ended);
         let mut suspended = false;
         let (mut now, mut aborted) = (began, None);
         {
@@ -250,8 +277,8 @@ async fn run_transactions<W: Workload>(
             // where it is returned, for the same reason.
             let mut transaction = pin!(W::transaction(Client::Session(session, known), state));
             poll_fn(|context| {
-                let ended = transaction.as_mut().poll(context);
-                let Poll::Ready((class, outcome)) = &ended else {
+                let polled = transaction.as_mut().poll(context);
+                let Poll::Ready((class, outcome)) = &polled else {
                     suspended = true;
                     return Poll::Pending;
                 };
@@ -277,13 +304,13 @@ async fn run_transactions<W: Workload>(
             now = session.now();
             suspended = true;
         }
-        began = now;
+        ended = now;
         if suspended {
             turn_began = now;
         } else if now.since(turn_began) > turn {
             session.yield_now().await;
-            began = session.now();
-            turn_began = began;
+            ended = session.now();
+            turn_began = ended;
         }
     }
     Ok(())

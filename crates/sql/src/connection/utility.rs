@@ -49,6 +49,12 @@ fn shown_name(variable: &[ast::Ident]) -> String {
     }
 }
 
+/// Completes a statement that has nothing to do.
+fn done(tag: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
+    sink.complete(tag);
+    Ok(())
+}
+
 impl Connection {
     /// Runs a statement that becomes no plan; `describes` says that the sink is given descriptions of rows.
     pub(super) async fn utility(
@@ -101,15 +107,9 @@ impl Connection {
                 self.explain(statement, text, runs, sink, describes).await
             }
             ast::Statement::Vacuum(_) => self.vacuum(sink),
-            ast::Statement::Analyze(_) => {
-                sink.complete("ANALYZE");
-                Ok(())
-            }
-            ast::Statement::UNLISTEN { .. } => {
-                // Nobody listens, as LISTEN is refused.
-                sink.complete("UNLISTEN");
-                Ok(())
-            }
+            ast::Statement::Analyze(_) => done("ANALYZE", sink),
+            // Nobody listens, as LISTEN is refused.
+            ast::Statement::UNLISTEN { .. } => done("UNLISTEN", sink),
             ast::Statement::Copy { .. } => self.copy(statement, text, sink).await,
             ast::Statement::CreateTable(_)
             | ast::Statement::CreateIndex(_)
