@@ -20,8 +20,12 @@
 //! or later), half for the others in turn. And the more time a worker has spent on forwarding probes, the longer it
 //! waits before it starts the next ones, which bounds the share of its time that detection takes. A probe may follow an
 //! edge that has just vanished; at worst a transaction that would have gone on is retried.
+//!
+//! Invariant: probes end. Each visits a transaction once, as long as its visits are remembered; forgotten while it is under way, it
+//! would go round a cycle for ever. So a worker that remembers as many visits as it has room for lets no probe go on until it may
+//! forget them: when as long has passed as it waits between checks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use atrapos_durability::wal::GlobalId;
@@ -35,7 +39,7 @@ use crate::distributed::GlobalProbe;
 use crate::distributed::probes::{self, are_same, identity, own_identity};
 use crate::lock_waits::LockWaitState;
 use crate::messages;
-use crate::shard::{EngineWorker, Shard};
+use crate::shard::EngineWorker;
 use crate::tx::TxnState;
 
 /// A visit of a probe: its round, the transaction that has started it, and the transaction that it has come to.
@@ -48,22 +52,65 @@ pub struct Probes {
     next_check: Option<Ticks>,
     /// The time spent here on checks and on forwarding probes since the last check began.
     spent: Ticks,
-    /// A round, and the number of probes started here because others of this round arrived a second time.
-    restarts: (u64, usize),
+    /// Probes started here because others arrived a second time.
+    restarts: PerRound,
+    /// Messages sent from here that ask for such a probe.
+    asked: PerRound,
     /// The ticket after which the turn of the other requests goes on.
     turn: u64,
-    /// The transactions that each probe has visited here, so that it visits each once. Cleared when it has grown large.
+    /// The transactions that each probe has visited here, so that it visits each once.
     pub seen: HashSet<Visit, FxBuildHasher>,
+    /// The time at which visits were forgotten last, and the time spent on checks and probes since then.
+    forgot: (Ticks, Ticks),
+}
+
+/// Counts by round, up to [`RESTARTS_AT_A_TIME`]: of the latest round of each worker that starts them, by its number.
+#[derive(Debug, Default)]
+struct PerRound(HashMap<u16, (u64, usize), FxBuildHasher>);
+
+impl PerRound {
+    /// Returns the count of a round.
+    fn of(&mut self, round: u64) -> &mut usize {
+        // The number of the worker is in the lowest bits.
+        let (latest, count) = self.0.entry(round as u16).or_default();
+        if *latest != round {
+            (*latest, *count) = (round, 0);
+        }
+        count
+    }
+
+    /// Counts one more; returns false if there are as many as may be.
+    fn admits(&mut self, round: u64) -> bool {
+        let count = self.of(round);
+        let admits = *count < RESTARTS_AT_A_TIME;
+        *count += usize::from(admits);
+        admits
+    }
+}
+
+/// The answer to a probe that comes to a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Visited {
+    /// It has not been there.
+    First,
+    /// It has been there.
+    Again,
+    /// It goes no further: there is no room to remember the visit.
+    Refused,
 }
 
 impl Probes {
-    /// Adds a visit; returns true if it is the first.
-    fn is_new(&mut self, what: Visit) -> bool {
-        // Probes also visit workers on which no request ever waits, so the set is cleared here.
+    /// Adds a visit at the time `now`, which is asked for if there is no room.
+    fn visit(&mut self, what: Visit, now: impl FnOnce() -> Ticks) -> Visited {
         if self.seen.len() >= SEEN_MAX {
+            let (now, (at, spent)) = (now(), self.forgot);
+            if now.0 < at.0.saturating_add(spent.0.saturating_mul(PAUSE_FACTOR)) {
+                return Visited::Refused;
+            }
             self.seen.clear();
+            self.forgot = (now, Ticks(0));
         }
-        self.seen.insert(what)
+        if self.seen.insert(what) { Visited::First } else { Visited::Again }
     }
 
     /// Counts the time of a piece of work with so many visits, `after` being the wait after which a request is checked. The thread may have been suspended meanwhile: no more counts than
@@ -71,18 +118,20 @@ impl Probes {
     fn spend(&mut self, after: Ticks, time: Ticks, visits: usize) {
         let visit_max = after.0 / PAUSE_FACTOR;
         let most = visit_max.saturating_mul(1 + visits as u64);
-        self.spent = Ticks(self.spent.0.saturating_add(time.0.min(most)));
+        let time = time.0.min(most);
+        self.spent = Ticks(self.spent.0.saturating_add(time));
+        self.forgot.1 = Ticks(self.forgot.1.0.saturating_add(time));
     }
 }
 
-/// The size at which the set of seen probes is cleared; a probe that is forgotten is only forwarded once more.
+/// The number of visits that a worker remembers.
 pub const SEEN_MAX: usize = 1 << 16;
 
 /// Probes that a worker starts at a time for the requests that have waited longest; it starts as many for the others in
 /// turn.
 const PROBES_AT_A_TIME: usize = 2;
 
-/// Probes that a worker starts at a time for transactions that other probes have reached twice.
+/// Probes of a round that a worker starts for transactions that others of it have reached twice, and asks others to start.
 const RESTARTS_AT_A_TIME: usize = 4;
 
 /// The pause before the next check, as a multiple of the time spent on probes since the last check. If hundreds of
@@ -171,17 +220,26 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: Tx
         }
     }
     // It may also wait on a worker to which its data, or its action, was sent on.
-    for next in passed_to(shard, (probe.round, probe.initiator, not_itself(waiter)), waiter) {
+    for next in passed_to(worker, (probe.round, probe.initiator, not_itself(waiter)), waiter) {
         messages::send_probe(worker, next, probe, waiter);
     }
     let visits = ahead.len();
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
-        if shard.probes.borrow_mut().is_new((probe.round, probe.initiator, blocker)) {
-            messages::send_probe_home(worker, probe, blocker);
-        } else if !are_same(own_identity(shard, blocker), probe.initiator) {
-            messages::send_probe_again(worker, probe.round, blocker);
+        // In a statement of its own: a message to this worker may run at once.
+        let visited =
+            shard.probes.borrow_mut().visit((probe.round, probe.initiator, blocker), || worker.now());
+        match visited {
+            Visited::First => messages::send_probe_home(worker, probe, blocker),
+            Visited::Again if are_same(own_identity(shard, blocker), probe.initiator) => {}
+            Visited::Again => {
+                let admitted = shard.probes.borrow_mut().asked.admits(probe.round);
+                if admitted {
+                    messages::send_probe_again(worker, probe.round, blocker);
+                }
+            }
+            Visited::Refused => break,
         }
     }
     let after = shard.options.deadlock_check_after;
@@ -191,28 +249,28 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: Tx
 /// Starts a probe, at the home of a transaction that a probe has reached twice: it may be in a cycle.
 pub fn on_probe_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
     {
-        let mut probes = worker.shard().probes.borrow_mut();
-        if probes.restarts.0 != round {
-            probes.restarts = (round, 0);
-        }
-        if probes.restarts.1 == RESTARTS_AT_A_TIME
-            || !probes.is_new((round, own_identity(worker.shard(), not_itself(met)), not_itself(met)))
+        let shard = worker.shard();
+        let mut probes = shard.probes.borrow_mut();
+        let itself = (round, own_identity(shard, not_itself(met)), not_itself(met));
+        if *probes.restarts.of(round) == RESTARTS_AT_A_TIME
+            || probes.visit(itself, || worker.now()) != Visited::First
         {
             return;
         }
-        probes.restarts.1 += 1;
+        *probes.restarts.of(round) += 1;
     }
     on_long_wait(worker, round, met);
 }
 
 /// Returns the workers to which data or actions of a visiting transaction were sent on from here; once for each
 /// `asker`, since data may have moved back and forth.
-fn passed_to(shard: &Shard, asker: Visit, owner: TxnId) -> Vec<WorkerId> {
+fn passed_to(worker: &EngineWorker, asker: Visit, owner: TxnId) -> Vec<WorkerId> {
+    let shard = worker.shard();
     let participants = shard.participants.borrow();
     let Some(branch) = participants.get(&owner).filter(|branch| !branch.borrow().passed_to.is_empty()) else {
         return Vec::new();
     };
-    if !shard.probes.borrow_mut().is_new(asker) {
+    if shard.probes.borrow_mut().visit(asker, || worker.now()) != Visited::First {
         return Vec::new();
     }
     branch.borrow().passed_to.clone()
@@ -279,7 +337,7 @@ pub(crate) fn on_refuse_waits(worker: &Rc<EngineWorker>, round: u64, victim: Txn
             .map(|(ticket, _)| ticket)
             .collect()
     };
-    for next in passed_to(shard, (round, own_identity(shard, not_itself(victim)), victim), victim) {
+    for next in passed_to(worker, (round, own_identity(shard, not_itself(victim)), victim), victim) {
         messages::send_refuse_waits(worker, next, round, victim);
     }
     for ticket in queued {
@@ -290,6 +348,32 @@ pub(crate) fn on_refuse_waits(worker: &Rc<EngineWorker>, round: u64, victim: Txn
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn visits_are_not_forgotten_while_their_probes_go_on() {
+        let mut probes = Probes::default();
+        let initiator = GlobalId { instance: 0, incarnation: 0, txn: 0 };
+        let visit = |probes: &mut Probes, txn: usize, now: u64| {
+            probes.visit((1, initiator, TxnId(txn as u64)), || Ticks(now))
+        };
+        assert!((0..SEEN_MAX).all(|txn| visit(&mut probes, txn, 0) == Visited::First));
+        probes.spend(Ticks(64_000_000), Ticks(1_000), SEEN_MAX);
+        let until = 1_000 * PAUSE_FACTOR;
+        assert_eq!(visit(&mut probes, SEEN_MAX, until - 1), Visited::Refused);
+        assert_eq!(visit(&mut probes, 7, until - 1), Visited::Refused);
+        assert_eq!(visit(&mut probes, 7, until), Visited::First);
+        assert_eq!(visit(&mut probes, 7, until), Visited::Again);
+    }
+
+    #[test]
+    fn rounds_of_several_workers_are_counted_apart() {
+        let mut counts = PerRound::default();
+        let admitted = (0..3 * RESTARTS_AT_A_TIME)
+            .filter(|at| counts.admits(if at % 2 == 0 { 1 << 16 } else { 1 << 16 | 5 }))
+            .count();
+        assert_eq!(admitted, 2 * RESTARTS_AT_A_TIME);
+        assert!(counts.admits(2 << 16 | 5));
+    }
 
     #[test]
     fn time_counts_as_far_as_visits_can_have_taken_it() {
