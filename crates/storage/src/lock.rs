@@ -216,10 +216,17 @@ impl RangeWaiter {
     }
 }
 
+/// Returns the number of exclusive holders more after an owner with the mode `before` was entered in `mode`.
+fn more_exclusive(before: Option<LockMode>, mode: LockMode) -> usize {
+    usize::from(mode == LockMode::Exclusive && before != Some(LockMode::Exclusive))
+}
+
 /// The locks of one partition. See the module's introduction.
 #[derive(Debug, Default)]
 pub struct LockTable {
     keys: HashMap<KeyBuf, KeyLock, FxBuildHasher>,
+    /// Number of locks on keys that are held exclusively.
+    exclusive: usize,
     ranges: Vec<RangeHolder>,
     /// Waiters for ranges in the order of their ranks.
     range_waiters: Vec<RangeWaiter>,
@@ -246,6 +253,15 @@ impl LockTable {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.ranges.is_empty() && self.range_waiters.is_empty()
+    }
+
+    /// Returns whether an access in this mode conflicts with nothing, whatever its key is: it reads, and nobody waits or holds more than
+    /// a shared lock on a key. Many readers that are suspended, as those with rows in other instances are, so cost others no
+    /// look-up of their keys.
+    #[inline]
+    #[must_use]
+    pub fn admits_all(&self, mode: LockMode) -> bool {
+        mode == LockMode::Shared && self.exclusive == 0 && self.waiting == 0 && self.ranges.is_empty()
     }
 
     /// Marks the partition as one that is read elsewhere as well, so that an access which changes it has to wait until it is not.
@@ -288,7 +304,9 @@ impl LockTable {
             LockTarget::Key(key) => {
                 let lock = self.keys.entry_ref(key).or_default();
                 debug_assert!(!lock.holders.conflict(owner, mode), "entered lock conflicts with a holder");
-                lock.holders.enter(owner, mode)
+                let before = lock.holders.enter(owner, mode);
+                self.exclusive += more_exclusive(before, mode);
+                before.is_none()
             }
             LockTarget::Range { lower, upper } => {
                 debug_assert!(

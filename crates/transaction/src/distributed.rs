@@ -22,7 +22,7 @@
 //!
 //! A procedure may declare its last operation. If that, or the last part of it, reads keys of an instance without a subordinate, all
 //! other locks are held when that instance is asked, and none is acquired after: its locks would be released with the reply, so
-//! it copies the rows if they are free, and has no subordinate ([`subordinate::read_last`]). The transaction is closed then
+//! it copies the rows if they are free, and has no subordinate ([`last_reads`]). The transaction is closed then
 //! ([`TxnState::close`](crate::tx::TxnState::close)). Nothing reads the copies of a last operation again, so it runs on them where they are.
 //!
 //! # Commit
@@ -59,8 +59,10 @@
 //! Owns: the messages between instances ([`wire`]), links, and both parts of such transactions. Never: moves bytes itself (a
 //! [`Channel`] does), or changes a row other than by an operation.
 
+mod arrivals;
 pub(crate) mod coordinator;
 pub(crate) mod hardening;
+mod last_reads;
 pub(crate) mod probes;
 mod staged;
 pub mod steps;
@@ -78,6 +80,7 @@ use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::routing::InstanceId;
 use atrapos_storage::lock::TxnId;
 
+use self::arrivals::{Arrival, Arrivals};
 use self::coordinator::Remote;
 use self::hardening::Hardening;
 pub use self::hardening::{log_again, recover_decision, unresolved};
@@ -104,7 +107,7 @@ pub struct Peers {
     #[expect(clippy::vec_box, reason = "a transaction takes the box, and puts it back")]
     spare: RefCell<Vec<Box<Remote>>>,
     /// The messages that were received last.
-    received: RefCell<Received>,
+    received: RefCell<Arrivals>,
     /// A message that is being written.
     draft: RefCell<Vec<u8>>,
     /// The last sentence about a link that has ended.
@@ -135,13 +138,6 @@ pub(crate) struct Link {
     channel: RefCell<Box<dyn Channel>>,
     /// True if messages were sent since the last flush.
     is_dirty: Cell<bool>,
-}
-
-/// Messages, one behind the other.
-#[derive(Default)]
-struct Received {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
 }
 
 /// Returns the sentence about a transaction that no worker of this instance can have begun, if it is none.
@@ -219,10 +215,15 @@ impl Peers {
 
     /// Sends a message on a link, which `write` writes.
     fn send_written(&self, link: &Link, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Abort> {
+        self.send_behind(link, write, &[])
+    }
+
+    /// Sends a message on a link, whose beginning `write` writes and whose end is `rest`.
+    fn send_behind(&self, link: &Link, write: impl FnOnce(&mut Vec<u8>), rest: &[u8]) -> Result<(), Abort> {
         let mut draft = self.draft.take();
         draft.clear();
         write(&mut draft);
-        let sent = link.channel.borrow_mut().send(&[&draft]);
+        let sent = link.channel.borrow_mut().send(&[&draft, rest]);
         link.is_dirty.set(true);
         self.draft.replace(draft);
         sent.map_err(|error| match error {
@@ -302,22 +303,17 @@ fn step_peers(worker: &Rc<EngineWorker>, peers: &Peers) -> bool {
 /// Takes in what has arrived on a link.
 fn receive(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>) -> bool {
     let mut received = peers.received.take();
-    received.bytes.clear();
-    received.ends.clear();
-    let taken = link.channel.borrow_mut().receive(MESSAGES_AT_A_TIME, &mut |message| {
-        received.bytes.extend_from_slice(message);
-        received.ends.push(received.bytes.len());
-    });
-    let mut start = 0;
+    received.clear();
+    let taken = link.channel.borrow_mut().receive(MESSAGES_AT_A_TIME, &mut |message| received.add(message));
+    received.locate(&worker.shard().tables.borrow());
     let mut failed = taken.err().map(|error| error.to_string());
-    for end in &received.ends {
-        if let Err(nonsense) = on_message(worker, peers, link, &received.bytes[start..*end]) {
+    for arrival in received.iter() {
+        if let Err(nonsense) = on_message(worker, peers, link, arrival) {
             failed = Some(nonsense);
             break;
         }
-        start = *end;
     }
-    let found = !received.ends.is_empty() || failed.is_some();
+    let found = !received.is_empty() || failed.is_some();
     peers.received.replace(received);
     if let Some(why) = failed {
         lose_link(worker, peers, link, &why);
@@ -325,7 +321,12 @@ fn receive(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>) -> bool {
     found
 }
 
-fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: &[u8]) -> Result<(), String> {
+fn on_message(
+    worker: &Rc<EngineWorker>,
+    peers: &Peers,
+    link: &Rc<Link>,
+    Arrival { bytes, positions }: Arrival<'_>,
+) -> Result<(), String> {
     let from = link.instance;
     let message = Message::decode(bytes).map_err(|what| {
         format!(
@@ -334,19 +335,22 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
     })?;
     match message {
         Message::Fetch { txn, incarnation, age, is_last, requests } => {
-            if !is_last || !subordinate::read_last(worker, peers, link, txn, requests)? {
+            let requests = (requests, positions);
+            if !is_last || !last_reads::read_last(worker, peers, link, txn, requests)? {
                 let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
                 subordinate::on_fetch(worker, peers, link, (of, age), requests)?;
             }
         }
         Message::Fetched { txn, .. } | Message::Vote { txn, .. } => {
-            coordinator::on_reply(worker, from, txn, bytes);
+            coordinator::on_reply(worker, from, txn, message);
         }
         Message::Prepare { txn, incarnation, in_one_phase, writes } => {
             let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
-            subordinate::on_prepare(worker, peers, link, (of, in_one_phase), writes)?;
+            subordinate::on_prepare(worker, peers, link, (of, in_one_phase), (writes, positions))?;
         }
-        Message::Commit { txn, writes } => subordinate::on_commit(worker, peers, link, txn, writes)?,
+        Message::Commit { txn, writes } => {
+            subordinate::on_commit(worker, peers, link, txn, (writes, positions))?;
+        }
         Message::End { txn, commit } => subordinate::on_end(worker, peers, (from, txn), commit),
         Message::Outcome { of, commit } => {
             if of.instance != from.0 || home_of(TxnId(of.txn)).index() != link.number {

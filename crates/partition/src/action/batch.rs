@@ -68,6 +68,16 @@ impl ActionBatch {
         ActionBatch { requests, operations: Box::new(operations) }
     }
 
+    /// Creates a batch of operations, each with its request, in their order.
+    pub fn of_parts<O: Operation>(
+        requests: Vec<Request>,
+        operations: impl Iterator<Item = O>,
+    ) -> ActionBatch {
+        let operations: Vec<Content<O>> = operations.map(Content::Operation).collect();
+        debug_assert_eq!(requests.len(), operations.len(), "each operation has a request");
+        ActionBatch { requests, operations: Box::new(operations) }
+    }
+
     /// Returns what the actions ask for, in their order.
     #[inline]
     pub fn requests(&self) -> &[Request] {

@@ -6,6 +6,7 @@ use hashbrown::hash_map::EntryRef;
 
 use super::{
     KeyBuf, KeyLock, LockMode, LockTable, LockTarget, LockTicket, RangeWaiter, TxnId, Waiter, contains,
+    more_exclusive,
 };
 
 impl LockTable {
@@ -35,7 +36,9 @@ impl LockTable {
                 LockTarget::Key(key) => {
                     if let EntryRef::Occupied(mut entry) = self.keys.entry_ref(key) {
                         let lock = entry.get_mut();
-                        lock.holders.remove(owner);
+                        if lock.holders.remove(owner) == Some(LockMode::Exclusive) {
+                            self.exclusive -= 1;
+                        }
                         if lock.is_unused() {
                             entry.remove();
                         } else {
@@ -127,7 +130,8 @@ impl LockTable {
         while let Some(place) = self.grantable(key) {
             let lock = self.keys.get_mut(key).expect("the lock was just read");
             let waiter = lock.queue.remove(place).expect("the queue was just read");
-            lock.holders.enter(waiter.owner, waiter.mode);
+            let before = lock.holders.enter(waiter.owner, waiter.mode);
+            self.exclusive += more_exclusive(before, waiter.mode);
             granted.push(waiter.ticket);
             self.forget_asked(waiter.owner, waiter.rank);
         }

@@ -26,33 +26,35 @@ impl Holders {
         self.iter().find(|(holder, _)| *holder == owner).map(|(_, mode)| mode)
     }
 
-    /// Enters `owner`, or raises the mode it has. Returns whether it was not a holder before.
-    pub(super) fn enter(&mut self, owner: TxnId, mode: LockMode) -> bool {
+    /// Enters `owner`, or raises the mode it has. Returns the mode that it had before.
+    pub(super) fn enter(&mut self, owner: TxnId, mode: LockMode) -> Option<LockMode> {
         let others = self.others.iter_mut().flat_map(|others| others.iter_mut());
         if let Some(held) = self.first.iter_mut().chain(others).find(|held| held.0 == owner) {
+            let before = held.1;
             if mode == LockMode::Exclusive {
                 held.1 = mode;
             }
-            return false;
+            return Some(before);
         }
         match self.first {
             None => self.first = Some((owner, mode)),
             Some(_) => self.others.get_or_insert_default().push((owner, mode)),
         }
-        true
+        None
     }
 
-    /// Returns whether `owner` was a holder.
-    pub(super) fn remove(&mut self, owner: TxnId) -> bool {
+    /// Removes `owner`. Returns the mode that it had, if it was a holder.
+    pub(super) fn remove(&mut self, owner: TxnId) -> Option<LockMode> {
         let others = self.others.as_deref_mut();
-        if self.first.is_some_and(|(holder, _)| holder == owner) {
+        if let Some((holder, mode)) = self.first
+            && holder == owner
+        {
             self.first = others.and_then(Vec::pop);
-            return true;
+            return Some(mode);
         }
-        let Some(others) = others else { return false };
-        let Some(at) = others.iter().position(|(holder, _)| *holder == owner) else { return false };
-        others.swap_remove(at);
-        true
+        let others = others?;
+        let at = others.iter().position(|(holder, _)| *holder == owner)?;
+        Some(others.swap_remove(at).1)
     }
 
     /// The others who keep `owner` from `mode`.

@@ -14,7 +14,7 @@ use std::task::Poll;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::ActionBatch;
+use atrapos_partition::action::Request;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::InstanceId;
@@ -52,7 +52,7 @@ pub(crate) struct Remote {
     asked: Vec<Asked>,
     /// The parts of ranges of which all rows are staged, each with the number of its action.
     covered: Vec<(usize, KeyRange)>,
-    /// The message with the rows that were asked for last.
+    /// The rows that were asked for last, encoded.
     reply: Vec<u8>,
     /// True if its last actions run on the copies in the reply: nothing is staged.
     runs_on_copies: bool,
@@ -165,12 +165,12 @@ impl Remote {
 
     /// Returns true if what was asked for is one row, to be changed in a way that its instance can be told together with the decision if
     /// the row keeps its length: the data is in memory, nothing else was changed in other instances, and nothing depends on the row.
-    fn has_one_change(&self, actions: &ActionBatch, worker: &EngineWorker) -> bool {
+    fn has_one_change(&self, requests: &[Request], worker: &EngineWorker) -> bool {
         let [Asked { at, copies: true, range: None }] = &*self.asked else { return false };
-        actions.requests().len() > *at
+        requests.len() > *at
             && worker.shard().commit_waiters.is_none()
             && self.staged.is_unchanged()
-            && !self.staged.has_dependents(actions.requests()[*at].table)
+            && !self.staged.has_dependents(requests[*at].table)
     }
 
     /// Prepares to wait for the rows of an access.
@@ -226,30 +226,29 @@ async fn replies(state: &TxnState) -> Result<(), Abort> {
     .await
 }
 
-/// Receives a reply of a subordinate, at the home of its transaction.
-pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, message: &[u8]) {
+/// Receives a reply of a subordinate, rows or a vote, at the home of its transaction.
+pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, message: Message<'_>) {
     // A transaction that has ended waits for nothing.
     let Some(state) = worker.shard().active.borrow().get(&txn).cloned() else { return };
     let mut remote = state.remote.borrow_mut();
     let Some(remote) = remote.as_mut() else { return };
     let known = remote.subordinates.iter_mut().find(|known| known.instance == from);
-    let decoded = Message::decode(message);
-    let is_vote = matches!(decoded, Ok(Message::Vote { .. }));
+    let is_vote = matches!(message, Message::Vote { .. });
     let Some(known) = known.filter(|_| remote.awaited > 0 && remote.awaits_votes == is_vote) else { return };
     remote.awaited -= 1;
     if remote.in_one_phase {
         known.state = SubordinateState::Ended;
     }
-    match decoded {
-        Ok(Message::Fetched { result: Ok(_), is_durable, is_released, .. }) => {
+    match message {
+        Message::Fetched { result: Ok(rows), is_durable, is_released, .. } => {
             known.has_read_durable = is_durable;
             if is_released {
                 known.state = SubordinateState::Ended;
             }
             remote.reply.clear();
-            remote.reply.extend_from_slice(message);
+            remote.reply.extend_from_slice(rows.0);
         }
-        Ok(Message::Fetched { result: Err(abort), .. } | Message::Vote { result: Err(abort), .. }) => {
+        Message::Fetched { result: Err(abort), .. } | Message::Vote { result: Err(abort), .. } => {
             remote.failed.get_or_insert(abort);
         }
         _ => {}

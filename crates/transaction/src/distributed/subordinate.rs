@@ -11,13 +11,13 @@ use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::action::{
     Action, ActionBatch, CopiedRows, CopyRows, LockKey, Operation, PutImage, ReplaceImage,
 };
-use atrapos_partition::partition::PartitionId;
+use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
-use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, TxnId};
+use atrapos_storage::{KeyBuf, Position};
 use smallvec::SmallVec;
 
 use super::hardening::{self, Due, InDoubt};
@@ -28,7 +28,7 @@ use crate::age::Age;
 use crate::shard::EngineWorker;
 use crate::tx::{
     Ending, PlannedPhase, Tx, TxnState, commit_subordinate, commit_subordinate_alone, end_subordinate,
-    free_to_read, has_read_durable, observed, run_at_once,
+    has_read_durable, observed, run_at_once,
 };
 
 /// Bytes of rows of a range in one reply, more or less.
@@ -67,10 +67,10 @@ pub(super) fn on_fetch(
     peers: &Peers,
     link: &Rc<Link>,
     (of, age): (GlobalId, Age),
-    requests: Requests<'_>,
+    (requests, positions): (Requests<'_>, &[Position]),
 ) -> Result<(), String> {
     let state = begin(worker, peers, link, of, age);
-    if fetch_at_once(worker, peers, link, (&state, TxnId(of.txn)), requests)? {
+    if fetch_at_once(worker, peers, link, (&state, TxnId(of.txn)), (requests, positions))? {
         return Ok(());
     }
     let tag = worker.shard().tag;
@@ -122,7 +122,7 @@ fn fetch_at_once(
     peers: &Peers,
     link: &Link,
     (state, txn): (&Rc<TxnState>, TxnId),
-    requests: Requests<'_>,
+    (requests, positions): (Requests<'_>, &[Position]),
 ) -> Result<bool, String> {
     let shard = worker.shard();
     let mut places: SmallVec<[PartitionId; 8]> = SmallVec::new();
@@ -130,19 +130,13 @@ fn fetch_at_once(
         let FetchRequest { table, mode, target } = request.map_err(str::to_owned)?;
         let FetchTarget::Key { key, .. } = target else { return Ok(false) };
         let lock = Action::on_key(table, shard.tag, mode, KeyBuf::from(key), LockKey);
-        let Some(Ok((place, ()))) = run_at_once(worker, state, lock) else { return Ok(false) };
+        let Some(Ok((place, ()))) = run_at_once(worker, state, lock, None) else { return Ok(false) };
         places.push(place);
     }
     let is_durable = has_read_durable(worker, state);
     let tables = shard.tables.borrow();
-    let sent = peers.send_written(link, |draft| {
-        Message::Fetched { txn, is_durable, is_released: false, result: Ok(Bytes(&[])) }.encode(draft);
-        for (request, place) in requests.iter().zip(&places) {
-            if let Ok(FetchRequest { target: FetchTarget::Key { key, copies: true }, .. }) = request {
-                put_copy(draft, tables.partition(*place).tree().get(key).map(|row| row.bytes));
-            }
-        }
-    });
+    let head = Message::Fetched { txn, is_durable, is_released: false, result: Ok(Bytes(&[])) };
+    let sent = send_copies(peers, link, (&head, &tables), (requests, positions), &places);
     if let Err(abort) = sent {
         let refused = Message::Fetched { txn, is_durable, is_released: false, result: Err(abort) };
         let _ = peers.send_on(link, &refused);
@@ -150,46 +144,45 @@ fn fetch_at_once(
     Ok(true)
 }
 
-/// Copies the rows of requests for a transaction that holds all its other locks and asks for no more, if all are for keys that are
-/// here, durable, and not locked by others. The locks would be released with the reply, so there is no subordinate. Returns false
-/// if not, and nothing has happened: so for what the monitor is about to record.
-pub(super) fn read_last(
-    worker: &EngineWorker,
+/// Sends the copies of the rows of requests, all for keys in partitions that are here, behind the head of a message.
+pub(super) fn send_copies(
     peers: &Peers,
     link: &Link,
-    txn: TxnId,
-    requests: Requests<'_>,
-) -> Result<bool, String> {
-    let shard = worker.shard();
-    if peers.subordinates.borrow().contains_key(&(link.instance, txn)) {
-        return Err("it asks for the last rows of a transaction that has a part here".to_owned());
-    }
-    if shard.monitor.records_soon() {
-        return Ok(false);
-    }
-    let tables = shard.tables.borrow();
-    let mut places: SmallVec<[PartitionId; 8]> = SmallVec::new();
-    for request in requests.iter() {
-        let FetchRequest { table, mode, target } = request.map_err(str::to_owned)?;
-        let FetchTarget::Key { key, copies: true } = target else { return Ok(false) };
-        let is_known = mode == LockMode::Shared && table.at() < tables.shards.len();
-        let Some(place) = is_known.then(|| free_to_read(worker, &tables, table, key)).flatten() else {
-            return Ok(false);
+    (head, tables): (&Message<'_>, &Tables),
+    (requests, positions): (Requests<'_>, &[Position]),
+    places: &[PartitionId],
+) -> Result<(), Abort> {
+    let copied = |at: usize, key: &[u8]| {
+        let tree = tables.partition(places[at]).tree();
+        let row = match positions.get(at) {
+            Some(position) => tree.row_at(*position, key),
+            None => tree.get(key),
         };
-        places.push(place);
+        row.map(|row| row.bytes)
+    };
+    let key_of = |request| match request {
+        Ok(FetchRequest { target: FetchTarget::Key { key, copies: true }, .. }) => Some(key),
+        _ => None,
+    };
+    if places.len() == 1
+        && let Some(row) = requests.iter().next().and_then(|request| copied(0, key_of(request)?))
+    {
+        // From the tree into the channel: most often it is a single row.
+        let write = |draft: &mut Vec<u8>| {
+            head.encode(draft);
+            draft.put_u8(1);
+            draft.put_u32(row.len() as u32);
+        };
+        return peers.send_behind(link, write, row);
     }
-    let sent = peers.send_written(link, |draft| {
-        Message::Fetched { txn, is_durable: true, is_released: true, result: Ok(Bytes(&[])) }.encode(draft);
-        for (request, place) in requests.iter().zip(&places) {
-            if let Ok(FetchRequest { target: FetchTarget::Key { key, .. }, .. }) = request {
-                put_copy(draft, tables.partition(*place).tree().get(key).map(|row| row.bytes));
+    peers.send_written(link, |draft| {
+        head.encode(draft);
+        for (at, request) in requests.iter().enumerate() {
+            if let Some(key) = key_of(request) {
+                put_copy(draft, copied(at, key));
             }
         }
-    });
-    shard.stats.local_actions.add(places.len() as u64);
-    shard.monitor.pass();
-    // What no message carries is asked for again, and refused, in the ordinary way.
-    Ok(sent.is_ok())
+    })
 }
 
 /// Appends the copy of the row of a key, if there is one.
@@ -316,7 +309,7 @@ pub(super) fn on_prepare(
     peers: &Peers,
     link: &Rc<Link>,
     (of, in_one_phase): (GlobalId, bool),
-    writes: Writes<'_>,
+    (writes, positions): (Writes<'_>, &[Position]),
 ) -> Result<(), String> {
     let (coordinator, link) = ((link.instance, TxnId(of.txn)), Rc::clone(link));
     let known = peers.subordinates.borrow().get(&coordinator).map(|known| Rc::clone(&known.state));
@@ -350,7 +343,7 @@ pub(super) fn on_prepare(
         }
         vote(worker, peers, link, of, result);
     };
-    match change_at_once(worker, &state, writes, PutImage)? {
+    match change_at_once(worker, &state, (writes, positions), PutImage)? {
         Some(done) => {
             drop(state);
             voting(worker, done);
@@ -370,7 +363,7 @@ pub(super) fn on_commit(
     peers: &Peers,
     link: &Rc<Link>,
     txn: TxnId,
-    writes: Writes<'_>,
+    (writes, positions): (Writes<'_>, &[Position]),
 ) -> Result<(), String> {
     if worker.shard().commit_waiters.is_some() {
         return Err(MIXED.to_owned());
@@ -388,7 +381,7 @@ pub(super) fn on_commit(
         );
     }
     let replace = |image: Option<Vec<u8>>| ReplaceImage(image.unwrap_or_default());
-    if let Some(done) = change_at_once(worker, &state, writes, replace)? {
+    if let Some(done) = change_at_once(worker, &state, (writes, positions), replace)? {
         end_subordinate(worker, state, done.is_ok());
         return done.map_err(|abort| disagreement(&abort));
     }
@@ -417,11 +410,12 @@ const MIXED: &str =
 fn change_at_once<O: Operation<Output = ()>>(
     worker: &EngineWorker,
     state: &Rc<TxnState>,
-    writes: Writes<'_>,
+    (writes, positions): (Writes<'_>, &[Position]),
     operation: impl Fn(Option<Vec<u8>>) -> O,
 ) -> Result<Option<Result<(), Abort>>, String> {
-    for write in writes.iter() {
-        match run_at_once(worker, state, change(worker, write.map_err(str::to_owned)?, &operation)) {
+    for (at, write) in writes.iter().enumerate() {
+        let action = change(worker, write.map_err(str::to_owned)?, &operation);
+        match run_at_once(worker, state, action, positions.get(at).copied()) {
             None => return Ok(None),
             Some(Err(abort)) => return Ok(Some(Err(abort))),
             Some(Ok(_)) => {}

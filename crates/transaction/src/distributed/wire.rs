@@ -429,6 +429,30 @@ impl<'a> Message<'a> {
     }
 }
 
+/// Hands what each request or change of a message is for to `look`, in their order: the table and the key, or nothing if it is a range. What cannot
+/// be read is left out: whoever takes the message in says so.
+pub(super) fn each_named<'a>(message: &'a [u8], mut look: impl FnMut(Option<(TableId, &'a [u8])>)) {
+    if !matches!(message.first(), Some(&(FETCH | PREPARE | COMMIT))) {
+        return;
+    }
+    match Message::decode(message) {
+        Ok(Message::Fetch { requests, .. }) => {
+            for FetchRequest { table, target, .. } in requests.iter().map_while(Result::ok) {
+                look(match target {
+                    FetchTarget::Key { key, .. } => Some((table, key)),
+                    FetchTarget::Range { .. } => None,
+                });
+            }
+        }
+        Ok(Message::Prepare { writes, .. } | Message::Commit { writes, .. }) => {
+            for Write { table, key, .. } in writes.iter().map_while(Result::ok) {
+                look(Some((table, key)));
+            }
+        }
+        _ => {}
+    }
+}
+
 fn put_result(out: &mut Vec<u8>, result: Result<&[u8], &Abort>) {
     match result {
         Ok(bytes) => {

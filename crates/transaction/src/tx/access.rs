@@ -15,7 +15,7 @@ use atrapos_partition::action::{
     Request, RowContext,
 };
 use atrapos_partition::panic_guard::PanicGuard;
-use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::partition::{Partition, PartitionId, Tables};
 use atrapos_partition::planted;
 use atrapos_partition::range::KeyRange;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
@@ -39,7 +39,7 @@ pub(super) fn conflicts(
     maintains: bool,
 ) -> bool {
     let is_locked = match tables.owned_at(partition) {
-        Some(found) => !found.locks.is_empty(),
+        Some(found) => !found.locks.is_empty() && !found.locks.admits_all(request.mode),
         None => tables.is_open(partition, maintains),
     };
     is_locked && conflicts_with_some(tables, txn, partition, request)
@@ -49,9 +49,15 @@ pub(super) fn conflicts(
 /// access.
 #[inline(always)]
 pub(super) fn is_free(tables: &Tables, txn: TxnId, partition: PartitionId, request: &Request) -> bool {
-    tables
-        .owned_at(partition)
-        .is_some_and(|found| found.locks.is_empty() || !conflicts_with_some(tables, txn, partition, request))
+    tables.owned_at(partition).is_some_and(|found| {
+        is_free_in(found, request.mode) || !conflicts_with_some(tables, txn, partition, request)
+    })
+}
+
+/// Returns true if an access in this mode conflicts with nothing in a partition, whatever it is for.
+#[inline(always)]
+pub(super) fn is_free_in(partition: &Partition, mode: LockMode) -> bool {
+    partition.locks.is_empty() || partition.locks.admits_all(mode)
 }
 
 #[inline(never)]

@@ -10,8 +10,9 @@
 //! closed, or to an order that matters (a phase with ranges), it *gives up*: its operation stays pending, the future is dropped, its
 //! changes are undone, and [`Tx`](super::Tx) runs the procedure again from the beginning. So a procedure may run twice, as after a
 //! deadlock, and `Tx` reports a procedure that awaits anything but its own operations. When many give up, the next ones are not
-//! attempted for a while. A procedure that knows from its arguments that it needs data elsewhere says so
-//! ([`StoredProcedure::stays_home`]). Nor is a transaction attempted whose accesses the monitor is about to record.
+//! attempted for a while; those that leave their instance before they have changed anything do not count. A procedure that knows
+//! from its arguments that it needs data elsewhere says so ([`StoredProcedure::stays_home`]). Nor is a transaction attempted whose
+//! accesses the monitor is about to record.
 //!
 //! Owns: the memory of direct transactions, which a worker has once. Never: waits, enters a lock, or sends a message.
 //!
@@ -41,6 +42,7 @@ use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
+use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_storage::lock::{LockTarget, TxnId};
 use atrapos_storage::{KeyBuf, Position};
@@ -111,8 +113,8 @@ pub(crate) struct DirectTx<'w> {
 
 /// The reason for which a direct transaction runs no more operations.
 enum Stopped {
-    /// It has given up.
-    GaveUp,
+    /// It has given up; `leaves` if that is for data of another instance.
+    GaveUp { leaves: bool },
     /// It has to abort, for this reason.
     Failed(Abort),
 }
@@ -160,7 +162,7 @@ pub(crate) fn attempt<P: StoredProcedure>(
         let wait_epoch = if planted(Bug::ReaderToldEarly) { Epoch(0) } else { tx.dependence() };
         return Some(unless_told(shard, wait_epoch));
     }
-    if !has_ended || matches!(tx.stopped, Some(Stopped::GaveUp)) {
+    if !has_ended || matches!(tx.stopped, Some(Stopped::GaveUp { .. })) {
         tx.undo();
         return None;
     }
@@ -204,7 +206,12 @@ impl<'w> DirectTx<'w> {
         let panic_guard = PanicGuard::enter();
         let shard = self.worker.shard();
         shard.stats.given_up.add(1);
-        self.memory.count_given_up(shard.stats.committed.get());
+        // One that leaves its instance before it has changed anything has lost little of what it takes in all, and is no reason not
+        // to attempt those that stay.
+        let has_lost_little = matches!(self.stopped, Some(Stopped::GaveUp { leaves: true }));
+        if !has_lost_little || !self.memory.branch.undo.is_empty() {
+            self.memory.count_given_up(shard.stats.committed.get());
+        }
         self.memory.branch.finish_unseen(planted(Bug::GivenUpNotUndone), shard);
         self.memory.dependents.clear();
         panic_guard.leave();
@@ -257,10 +264,21 @@ impl<'w> DirectTx<'w> {
     }
 
     /// Gives up, unless it has failed.
+    fn give_up(&mut self) -> Abort {
+        self.give_up_for(None)
+    }
+
+    /// Gives up for an access that may not run now, and notes whether it is to data of another instance.
     #[cold]
     #[inline(never)]
-    fn give_up(&mut self) -> Abort {
-        self.stopped.get_or_insert(Stopped::GaveUp);
+    fn give_up_for(&mut self, refused: Option<&Request>) -> Abort {
+        let shard = self.worker.shard();
+        let is_elsewhere = |request: &Request| {
+            let tables = shard.tables.borrow();
+            request.tag == shard.tag && InstanceId::of_owner(request.locate(&tables).1).is_some()
+        };
+        let leaves = shard.peers.get().is_some() && refused.is_some_and(is_elsewhere);
+        self.stopped.get_or_insert(Stopped::GaveUp { leaves });
         self.refusal()
     }
 
@@ -286,7 +304,7 @@ impl<'w> DirectTx<'w> {
         let Some((place, position)) = self.find(&tables, &mut request, &mut left_out) else {
             panic_guard.leave();
             drop(tables);
-            return Err(self.give_up());
+            return Err(self.give_up_for(Some(&request)));
         };
         let Some((catalog, partition)) = tables.open_mut(place, false) else {
             unreachable!("a partition that was found is open")
@@ -412,9 +430,12 @@ impl<'w> DirectTx<'w> {
         let mut operations: SmallVec<[O; BATCH]> = SmallVec::new();
         let DirectMemory { branch, dependents, .. } = &mut *self.memory;
         let noted = note_free(self.worker, TxnId(0), branch, &mut actions, &mut operations);
-        let Ok(one_place) = noted else {
-            branch.accesses.clear();
-            return Err(self.give_up());
+        let one_place = match noted {
+            Ok(one_place) => one_place,
+            Err(refused) => {
+                branch.accesses.clear();
+                return Err(self.give_up_for(refused.as_ref().map(|action| &action.request)));
+            }
         };
         shard.stats.local_actions.add(operations.len() as u64);
         let tables = &mut shard.tables.borrow_mut();
@@ -505,7 +526,7 @@ impl<R> Future for AtOnce<'_, '_, R> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<R, Abort>> {
-        if matches!(self.tx.stopped, Some(Stopped::GaveUp)) {
+        if matches!(self.tx.stopped, Some(Stopped::GaveUp { .. })) {
             return Poll::Pending;
         }
         match self.done.take() {
@@ -518,8 +539,8 @@ impl<R> Future for AtOnce<'_, '_, R> {
 impl<R> Drop for AtOnce<'_, '_, R> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.done.is_some() {
-            self.tx.stopped = Some(Stopped::GaveUp);
+        if self.done.is_some() && !matches!(self.tx.stopped, Some(Stopped::GaveUp { .. })) {
+            self.tx.stopped = Some(Stopped::GaveUp { leaves: false });
         }
     }
 }

@@ -26,7 +26,7 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use smallvec::SmallVec;
 
-use super::access::{Accessor, NotedTogether, execute_free, is_free};
+use super::access::{Accessor, NotedTogether, execute_free, is_free, is_free_in};
 use super::split::Split;
 use super::{ActionReply, Tx};
 use crate::branch::Branch;
@@ -52,9 +52,9 @@ pub(crate) enum Chosen<'a> {
 
 impl Chosen<'_> {
     /// The number of the actions.
-    pub(crate) fn count(self, actions: &ActionBatch) -> usize {
+    pub(crate) fn count(self, requests: &[Request]) -> usize {
         match self {
-            Chosen::All => actions.requests().len(),
+            Chosen::All => requests.len(),
             Chosen::Some(planned) => planned.len(),
         }
     }
@@ -128,15 +128,16 @@ impl PlannedPhase {
 
 /// The partition in which the latest action of a phase was free to run: most often that of the next one, too.
 struct LatestFree<'a> {
-    /// `None` if there was no action, or the partition has locks.
+    /// `None` if there was no action, or the partition has locks that may conflict.
     free: Option<FreePartition<'a>>,
     /// The number of times that it was looked for.
     changes: usize,
 }
 
-/// A partition without locks, which is here.
+/// A partition that is here, in which accesses in a mode conflict with nothing.
 struct FreePartition<'a> {
     table: TableId,
+    mode: LockMode,
     scheme: &'a FamilyScheme,
     /// The index of the partition in the scheme.
     index: usize,
@@ -212,8 +213,9 @@ fn free_behind<'t>(
     latest: &mut LatestFree<'t>,
 ) -> Option<PartitionId> {
     if let LockTarget::Key(key) = &request.target
-        && let Some(FreePartition { table, scheme, index, place }) = &latest.free
+        && let Some(FreePartition { table, mode, scheme, index, place }) = &latest.free
         && *table == request.table
+        && *mode == request.mode
         && request.tag == worker.shard().tag
         && scheme.partition_of(key) == *index
     {
@@ -222,8 +224,9 @@ fn free_behind<'t>(
     let place = free_here(worker, txn, tables, request)?;
     let scheme = &*tables.shards[place.table.at()].scheme;
     let index = scheme.partition_of(request.key());
-    let is_unlocked = tables.partition(place).locks.is_empty();
-    latest.free = is_unlocked.then_some(FreePartition { table: place.table, scheme, index, place });
+    let mode = request.mode;
+    let is_free = is_free_in(tables.partition(place), mode);
+    latest.free = is_free.then_some(FreePartition { table: place.table, mode, scheme, index, place });
     latest.changes += 1;
     Some(place)
 }
@@ -256,10 +259,7 @@ impl Tx<'_> {
         match self.run_at_once(actions, &mut take)? {
             AtOnce::Ran => {}
             AtOnce::Waits(actions) => self.run_phase(actions).await?.into_outputs::<O>().for_each(take),
-            AtOnce::Split(mut split) => {
-                self.run_group_remote(split.instance, &mut split.remote, Chosen::All, self.is_last).await?;
-                split.hand_over(take);
-            }
+            AtOnce::Split(split) => self.run_split(split, take).await?,
         }
         if self.has_dependents() { self.finish_phase().await } else { Ok(()) }
     }

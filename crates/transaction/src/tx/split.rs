@@ -1,6 +1,6 @@
 //! Phases of which a part is in one other instance: the home's part runs as it was noted ([`Tx::split`]).
 //!
-//! Owns: the order of the results of such a phase. Never: sends a message, or waits.
+//! Owns: the order of the results of such a phase. Never: sends a message.
 //!
 //! Invariant: the accesses of the home are noted before the other instance is asked for anything, or none of the phase has run.
 
@@ -13,33 +13,46 @@ use smallvec::SmallVec;
 
 use super::Tx;
 use super::access::NotedTogether;
-use super::phase::{AtOnce, free_here, take_back};
+use super::phase::{AtOnce, Chosen, free_here, take_back};
 use crate::branch::Branch;
 use crate::lookups::BATCH;
 use crate::shard::EngineWorker;
 
 /// A phase of which the rows here have been accessed, and those of one other instance have not.
 pub(super) struct Split<O: Operation> {
-    pub(super) instance: InstanceId,
-    /// The actions on rows of that instance.
-    pub(super) remote: ActionBatch,
-    /// Results of actions here that stand behind the first of these, each with its place behind that one.
-    behind: Vec<(usize, O::Output)>,
+    instance: InstanceId,
+    /// The accesses to rows of that instance.
+    requests: Vec<Request>,
+    /// Their operations.
+    operations: Vec<O>,
+    behind: Behind<O::Output>,
 }
 
-impl<O: Operation> Split<O> {
-    /// Hands the results that have not been handed over to `take`, in the order of the actions, when all have run.
-    pub(super) fn hand_over(self, mut take: impl FnMut(O::Output)) {
-        let (mut behind, mut at) = (self.behind.into_iter().peekable(), 0);
-        for done in self.remote.into_outputs::<O>() {
-            while let Some((_, done)) = behind.next_if(|(place, _)| *place == at) {
-                take(done);
-                at += 1;
-            }
-            take(done);
-            at += 1;
+/// Results of actions on rows of the home that stand behind the first action on a row of the other instance, each with its place behind that one.
+struct Behind<R> {
+    results: std::iter::Peekable<std::vec::IntoIter<(usize, R)>>,
+    /// The place of the result that comes next.
+    at: usize,
+}
+
+impl<R> Behind<R> {
+    fn new(results: Vec<(usize, R)>) -> Behind<R> {
+        Behind { results: results.into_iter().peekable(), at: 0 }
+    }
+
+    /// Hands the results that stand before the next one from the other instance to `take`, and then that one.
+    fn take_next(&mut self, done: R, take: &mut impl FnMut(R)) {
+        while let Some((_, here)) = self.results.next_if(|(place, _)| *place == self.at) {
+            take(here);
+            self.at += 1;
         }
-        behind.for_each(|(_, done)| take(done));
+        take(done);
+        self.at += 1;
+    }
+
+    /// Hands the results that are left to `take`.
+    fn take_rest(self, mut take: impl FnMut(R)) {
+        self.results.for_each(|(_, here)| take(here));
     }
 }
 
@@ -47,7 +60,8 @@ impl<O: Operation> Split<O> {
 struct Rest<O: Operation> {
     /// The instance of those that are on rows of another one.
     instance: InstanceId,
-    remote: Vec<Action<O>>,
+    requests: Vec<Request>,
+    operations: Vec<O>,
     /// Places behind the first of them of those on free rows of the home, which are noted.
     behind: SmallVec<[usize; BATCH]>,
 }
@@ -65,7 +79,8 @@ impl<O: Operation> Rest<O> {
         let tables = &*worker.shard().tables.borrow();
         for mut action in actions {
             if instance_of(worker, tables, &action.request) == Some(self.instance) {
-                self.remote.push(action);
+                self.requests.push(action.request);
+                self.operations.push(action.operation);
                 continue;
             }
             let place = free_here(worker, txn, tables, &action.request);
@@ -73,7 +88,7 @@ impl<O: Operation> Rest<O> {
                 return Err(action);
             };
             branch.note_key(place, action.request.mode, key, action.operation.is_unlocked());
-            self.behind.push(self.remote.len() + self.behind.len());
+            self.behind.push(self.requests.len() + self.behind.len());
             operations.push(action.operation);
         }
         Ok(())
@@ -81,9 +96,11 @@ impl<O: Operation> Rest<O> {
 
     /// Returns the actions in their order, with those that were noted as `noted`.
     fn put_together(self, noted: impl Iterator<Item = Action<O>>) -> Vec<Action<O>> {
-        let Rest { remote, behind, .. } = self;
-        let count = remote.len() + behind.len();
-        let (mut noted, mut remote, mut behind) = (noted, remote.into_iter(), behind.into_iter().peekable());
+        let Rest { requests, operations, behind, .. } = self;
+        let count = requests.len() + behind.len();
+        let remote = requests.into_iter().zip(operations);
+        let mut remote = remote.map(|(request, operation)| Action { request, operation });
+        let (mut noted, mut behind) = (noted, behind.into_iter().peekable());
         let next = |at| if behind.next_if_eq(&at).is_some() { noted.next() } else { remote.next() };
         (0..count).filter_map(next).collect()
     }
@@ -118,7 +135,9 @@ impl Tx<'_> {
             let all = noted.into_iter().chain(std::iter::once(refused)).chain(actions);
             return Ok(AtOnce::Waits(ActionBatch::new(all)));
         };
-        let mut rest = Rest { instance, remote: vec![refused], behind: SmallVec::new() };
+        let Action { request, operation } = refused;
+        let (requests, remote) = (vec![request], vec![operation]);
+        let mut rest = Rest { instance, requests, operations: remote, behind: SmallVec::new() };
         let noted = rest.note((self.worker, self.state.txn()), branch, &mut operations, &mut actions);
         if let Err(refused) = noted {
             let mut noted = take_back(shard.tag, branch, first, operations).into_iter();
@@ -128,7 +147,7 @@ impl Tx<'_> {
                 all.into_iter().chain(std::iter::once(refused)).chain(actions),
             )));
         }
-        let Rest { remote, behind: places, .. } = rest;
+        let Rest { requests, operations: remote, behind: places, .. } = rest;
         let (mut at, mut behind) = (0_usize, Vec::with_capacity(places.len()));
         if !operations.is_empty() {
             let together = NotedTogether { first, one_place: false };
@@ -140,6 +159,30 @@ impl Tx<'_> {
                 at += 1;
             })?;
         }
-        Ok(AtOnce::Split(Split { instance, remote: ActionBatch::new(remote.into_iter()), behind }))
+        let behind = Behind::new(behind);
+        Ok(AtOnce::Split(Split { instance, requests, operations: remote, behind }))
+    }
+
+    /// Runs the actions of a phase on rows of the other instance, and hands the results that were not handed over to `take`, in the order
+    /// of the actions. Operations that run on copies run as what they are, without a batch of erased ones.
+    pub(super) async fn run_split<O: Operation>(
+        &self,
+        split: Split<O>,
+        mut take: impl FnMut(O::Output),
+    ) -> Result<(), Abort> {
+        let Split { instance, requests, operations, mut behind } = split;
+        let has_asked = self.ask_and_wait(instance, &requests, Chosen::All, self.is_last).await?;
+        let mut take_next = |done| behind.take_next(done, &mut take);
+        if has_asked && self.runs_on_copies() {
+            let ran = self.run_on_copies(instance, requests, operations, &mut take_next);
+            ran.inspect_err(|abort| self.state.doom(abort))?;
+        } else {
+            let mut actions = ActionBatch::of_parts(requests, operations.into_iter());
+            let ran = self.run_on_staged(instance, &mut actions, Chosen::All, has_asked);
+            ran.inspect_err(|abort| self.state.doom(abort))?;
+            actions.into_outputs::<O>().for_each(take_next);
+        }
+        behind.take_rest(take);
+        Ok(())
     }
 }

@@ -197,6 +197,9 @@ impl Model {
             }
         }
         prop_assert_eq!(table.waiting_len(), self.waiting.len());
+        let is_only_read =
+            self.held.iter().all(|(_, target, mode)| *mode == Shared && matches!(target, LockTarget::Key(_)));
+        prop_assert_eq!(table.admits_all(Shared), is_only_read && self.waiting.is_empty());
         self.check_cycles(table)
     }
 }
