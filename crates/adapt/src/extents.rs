@@ -133,7 +133,7 @@ impl Extents {
         (slice, if to > from { ((key - from) / (to - from)).clamp(0.0, 1.0) } else { 0.0 })
     }
 
-    /// Where slices that begin at keys of `from` begin and end among these, in slices and parts of them.
+    /// Returns the places, in slices of these and parts of them, at which slices that begin at keys of `from` begin and end.
     pub(crate) fn places(&self, table: usize, from: &[TraceKey]) -> Vec<(f64, f64)> {
         let place = |key| {
             let (slice, share) = self.locate(table, key);

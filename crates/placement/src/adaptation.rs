@@ -75,7 +75,7 @@ struct State {
 /// Times at which loads are read within a step of the loop: load that goes back and forth shows only in short times.
 const SHORT_TIMES: u32 = 10;
 
-/// What ended a wait of the adapting thread.
+/// The end of a wait of the adapting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waited {
     Passed,

@@ -222,16 +222,31 @@ impl Session {
     /// # Errors
     /// As [`run`](Session::run).
     #[inline]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
     pub fn run_stored<'a, P: StoredProcedure>(
         &'a self,
         route: &'a Route,
         tables: &'a P::Tables,
         procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
+        self.run_to_end(
+            move |outcome| self.begin_stored(route, tables, procedure, outcome),
+            tables,
+            procedure,
+        )
+    }
+
+    /// Runs a stored procedure that `begin` begins.
+    #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    fn run_to_end<'a, P: StoredProcedure>(
+        &'a self,
+        begin: impl FnOnce(&mut Result<P::Result, Abort>) -> Option<Unfinished<'a>>,
+        tables: &'a P::Tables,
+        procedure: &'a P,
+    ) -> impl Future<Output = Result<P::Result, Abort>> {
         async move {
             let mut outcome = Err(Abort::UNFINISHED);
-            if let Some(rest) = self.begin_stored(route, tables, procedure, &mut outcome) {
+            if let Some(rest) = begin(&mut outcome) {
                 self.finish_stored(rest, tables, procedure, &mut outcome).await;
             }
             outcome
@@ -268,20 +283,13 @@ impl Session {
     /// # Errors
     /// As [`run`](Session::run).
     #[inline]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
     pub fn run_known<'a, P: StoredProcedure>(
         &'a self,
         known: &'a KnownRoute,
         tables: &'a P::Tables,
         procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
-        async move {
-            let mut outcome = Err(Abort::UNFINISHED);
-            if let Some(rest) = self.begin_known(known, tables, procedure, &mut outcome) {
-                self.finish_stored(rest, tables, procedure, &mut outcome).await;
-            }
-            outcome
-        }
+        self.run_to_end(move |outcome| self.begin_known(known, tables, procedure, outcome), tables, procedure)
     }
 
     /// Begins to run a stored procedure like [`begin_stored`](Session::begin_stored), whose route was [looked up](Session::look_up).

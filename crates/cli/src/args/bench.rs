@@ -141,6 +141,21 @@ pub(crate) struct RecoveryArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// Clients and workers of virtual domains.
+#[derive(Debug, Args)]
+pub(crate) struct DelegationArgs {
+    /// Tasks of a client under way in each domain, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
+    pub(crate) burst: usize,
+    /// Client threads that delegate [default: half of the processing units, at least one]. Designs without delegation have as many
+    /// threads as clients and workers together.
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) clients: Option<usize>,
+    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) workers: Option<usize>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct DomainsTpccBenchArgs {
     /// The structure of every table: b-tree, fp-tree, fp-tree-fallback, bw-tree, hash-map, dashmap, papaya, congee, skiplist, owned-tree or
@@ -166,19 +181,11 @@ pub(crate) struct DomainsTpccBenchArgs {
     /// sn-thread (domains of one worker), or configured (domains of --domain-size).
     #[arg(long, value_name = "NAME", default_value = "sn-thread", help_heading = "Design")]
     pub(crate) design: String,
-    /// Tasks of a client under way in each domain, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
-    pub(crate) burst: usize,
     /// Transactions that a client runs together, their statements phase by phase.
     #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Design")]
     pub(crate) group: usize,
-    /// Client threads that delegate [default: half of the processing units, at least one]. Designs without delegation have as many
-    /// threads as clients and workers together.
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) clients: Option<usize>,
-    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) delegation: DelegationArgs,
     /// Workers of each domain of the design configured.
     #[arg(long, value_name = "N", help_heading = "Design")]
     pub(crate) domain_size: Option<usize>,
@@ -209,15 +216,8 @@ pub(crate) struct DomainsStructuresBenchArgs {
     /// Number of domains, which have the structures in turn [default: one for each worker].
     #[arg(long, value_name = "N", help_heading = "Design")]
     pub(crate) domains: Option<usize>,
-    /// Tasks of a client under way in each domain, and on one structure before it draws another, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
-    pub(crate) burst: usize,
-    /// Client threads [default: half of the processing units, at least one].
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) clients: Option<usize>,
-    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) delegation: DelegationArgs,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }
@@ -245,15 +245,8 @@ pub(crate) struct DomainsDesignsBenchArgs {
     /// Rounds that choose, and as many others that judge.
     #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
     pub(crate) rounds: u32,
-    /// Tasks of a client under way in each domain, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
-    pub(crate) burst: usize,
-    /// Client threads that delegate [default: half of the processing units, at least one].
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) clients: Option<usize>,
-    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) delegation: DelegationArgs,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }
@@ -293,22 +286,14 @@ pub(crate) struct DomainsBenchArgs {
     /// operations together without messages, and one that draws them and does nothing else.
     #[arg(long, conflicts_with_all = ["all_designs", "burst_ladder", "alone"], help_heading = "Design")]
     pub(crate) bound: bool,
-    /// Tasks of a client under way in each domain, 1 to 64.
-    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
-    pub(crate) burst: usize,
     /// Run the operations of a burst one after the other, without making their look-ups together.
     #[arg(long, help_heading = "Design")]
     pub(crate) ungrouped: bool,
     /// Measure the design alone, not beside direct use by its clients.
     #[arg(long, conflicts_with_all = ["all_designs", "burst_ladder"], help_heading = "Design")]
     pub(crate) alone: bool,
-    /// Client threads that delegate [default: half of the processing units, at least one]. Designs without delegation have as many
-    /// threads as clients and workers together.
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) clients: Option<usize>,
-    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
-    #[arg(long, value_name = "N", help_heading = "Design")]
-    pub(crate) workers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) delegation: DelegationArgs,
     /// Workers of each domain of the design configured [default: found by measuring].
     #[arg(long, value_name = "N", help_heading = "Design")]
     pub(crate) domain_size: Option<usize>,

@@ -156,14 +156,14 @@ impl Settings {
             records: args.records,
             theta: args.theta,
             length,
-            burst: args.burst,
+            burst: args.delegation.burst,
             grouped: !args.ungrouped,
             seed: args.common.seed,
             ..Load::new(kind, mix)
         };
         let threads = Threads {
-            clients: args.clients,
-            workers: args.workers,
+            clients: args.delegation.clients,
+            workers: args.delegation.workers,
             domain_size: args.domain_size,
             pin: !args.common.no_pin && machine::may_pin(&machine),
         };

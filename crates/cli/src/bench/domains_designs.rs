@@ -40,12 +40,18 @@ impl Settings {
         }
         let mixes = args.workloads.iter().map(|name| name.parse::<Mix>());
         let mixes = mixes.collect::<Result<Vec<_>, _>>().map_err(CliError::bad_input)?;
-        let (records, theta, burst, seed) = (args.records, args.theta, args.burst, args.common.seed);
+        let (records, theta, burst, seed) =
+            (args.records, args.theta, args.delegation.burst, args.common.seed);
         let load = |kind, mix| Load { records, theta, length, burst, seed, ..Load::new(kind, mix) };
         let loads: Vec<Load> =
             kinds.iter().flat_map(|kind| mixes.iter().map(move |mix| load(*kind, *mix))).collect();
         let pin = !args.common.no_pin && machine::may_pin(&machine);
-        let threads = Threads { clients: args.clients, workers: args.workers, domain_size: None, pin };
+        let threads = Threads {
+            clients: args.delegation.clients,
+            workers: args.delegation.workers,
+            domain_size: None,
+            pin,
+        };
         let available = machine::available_memory_bytes().unwrap_or(u64::MAX);
         for load in &loads {
             load.check().map_err(refused)?;
@@ -185,9 +191,9 @@ fn json(args: &DomainsDesignsBenchArgs, settings: &Settings, all: &[Judgement]) 
             "theta": args.theta,
             "seconds": args.common.seconds,
             "rounds": settings.rounds,
-            "burst": args.burst,
-            "clients": args.clients,
-            "workers": args.workers,
+            "burst": args.delegation.burst,
+            "clients": args.delegation.clients,
+            "workers": args.delegation.workers,
             "pin": settings.threads.pin,
             "seed": args.common.seed,
         },

@@ -44,8 +44,8 @@ impl Settings {
             )));
         }
         let cpus = machine.usable_cpus().iter().count();
-        let clients = args.clients.unwrap_or((cpus / 2).max(1));
-        let workers = args.workers.unwrap_or(cpus.saturating_sub(clients).max(1));
+        let clients = args.delegation.clients.unwrap_or((cpus / 2).max(1));
+        let workers = args.delegation.workers.unwrap_or(cpus.saturating_sub(clients).max(1));
         let domains = args.domains.unwrap_or(workers);
         if domains == 0 || workers < domains || clients == 0 {
             return Err(CliError::bad_input(format!(
@@ -58,7 +58,7 @@ impl Settings {
             records,
             theta: args.theta,
             length: Length::Time(config::duration("--seconds", args.common.seconds, false)?),
-            burst: args.burst,
+            burst: args.delegation.burst,
             clients,
             pin,
             seed: args.common.seed,

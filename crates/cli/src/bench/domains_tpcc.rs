@@ -36,14 +36,14 @@ impl Settings {
             customers: args.customers,
             remote: args.remote,
             length: config::duration("--seconds", args.common.seconds, false)?,
-            burst: args.burst,
+            burst: args.delegation.burst,
             group: args.group,
             seed: args.common.seed,
             ..TpccLoad::new(kind)
         };
         let threads = Threads {
-            clients: args.clients,
-            workers: args.workers,
+            clients: args.delegation.clients,
+            workers: args.delegation.workers,
             domain_size: args.domain_size,
             pin: !args.common.no_pin && machine::may_pin(&machine),
         };

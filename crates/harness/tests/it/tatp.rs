@@ -9,7 +9,7 @@ use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::{Class, Mix};
 use atrapos_workloads::tatp::procedures;
 use atrapos_workloads::tatp::schema::{
-    CallForwarding, CallForwardings, SpecialFacilities, Subscribers, Tables, sub_nbr,
+    CallForwarding, CallForwardings, SpecialFacilities, SpecialFacility, Subscribers, Tables, sub_nbr,
 };
 use atrapos_workloads::{AuditError, KeyChoice, Ledger, Workload};
 
@@ -140,6 +140,27 @@ fn more_workers_than_subscribers_still_run() {
     run_and_audit(&db, &workload, SESSIONS, Routing::Owner, &mut Ledger::new());
 }
 
+/// Checks the destinations of a subscriber's facility against those that plain maps have.
+fn check_destinations(
+    db: &Database,
+    tables: Tables,
+    facility: Option<&SpecialFacility>,
+    forwarding: &BTreeMap<(u64, u8, u8), CallForwarding>,
+    (s_id, sf_type): (u64, u8),
+) {
+    for (start, end) in [(0, 1), (0, 7), (8, 12), (16, 3), (16, 24)] {
+        let expected: Vec<_> = forwarding
+            .range((s_id, sf_type, 0)..=(s_id, sf_type, start))
+            .filter(|(_, row)| facility.is_some_and(|row| row.is_active) && end < row.end_time)
+            .map(|(_, row)| row.numberx)
+            .collect();
+        let found = db.run(tables.subscriber.at(&s_id), async move |tx: &mut atrapos::Tx<'_>| {
+            procedures::get_new_destination(tx, tables, s_id, sf_type, start, end).await
+        });
+        assert_eq!(found.map(|found| found.to_vec()), Ok(expected), "{s_id}, {sf_type}, {start}, {end}");
+    }
+}
+
 /// A reference implementation of the seven transactions over plain maps, against which the procedures are run one by one.
 #[test]
 fn procedures_do_what_the_specification_says() {
@@ -152,21 +173,7 @@ fn procedures_do_what_the_specification_says() {
         let number = sub_nbr(s_id);
         for sf_type in 1..=4_u8 {
             let facility = facilities.get(&(s_id, sf_type));
-            for (start, end) in [(0, 1), (0, 7), (8, 12), (16, 3), (16, 24)] {
-                let expected: Vec<_> = forwarding
-                    .range((s_id, sf_type, 0)..=(s_id, sf_type, start))
-                    .filter(|(_, row)| facility.is_some_and(|row| row.is_active) && end < row.end_time)
-                    .map(|(_, row)| row.numberx)
-                    .collect();
-                let found = db.run(at.clone(), async move |tx: &mut atrapos::Tx<'_>| {
-                    procedures::get_new_destination(tx, tables, s_id, sf_type, start, end).await
-                });
-                assert_eq!(
-                    found.map(|found| found.to_vec()),
-                    Ok(expected),
-                    "{s_id}, {sf_type}, {start}, {end}"
-                );
-            }
+            check_destinations(&db, tables, facility, &forwarding, (s_id, sf_type));
 
             let bit = (s_id % 2) as u8;
             let updated = db.run(at.clone(), async move |tx: &mut atrapos::Tx<'_>| {

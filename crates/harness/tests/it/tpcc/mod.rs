@@ -132,7 +132,7 @@ fn with_nothing_but_remote_work_the_database_stays_sound() {
     assert!(statistics.remote_actions > 0 && statistics.locks_entered > 0);
 }
 
-/// Where hundreds want the same few rows, what matters is that no transaction asks for them in another order than the others.
+/// Hundreds of clients of the same few rows get through if no transaction asks for them in another order than the others.
 #[test]
 fn hundreds_of_clients_of_few_rows_get_through() {
     let workload = tpcc(TpccConfig { warehouses: 2, remote: Remote { payments: 0.5, lines: 0.1 }, ..SMALL });
