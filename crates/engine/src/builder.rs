@@ -20,7 +20,7 @@ use atrapos_partition::schema::{Catalog, Schema};
 use atrapos_placement::adaptation::{Adaptation, Adaptive};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
-use atrapos_runtime::{RuntimeBuilder, ThreadHost};
+use atrapos_runtime::{RuntimeBuilder, ThreadHost, slice};
 use atrapos_topology::Machine;
 use atrapos_transaction::central::{CentralState, SystemState};
 use atrapos_transaction::wal::{Durability, Wal, WalLayout};
@@ -381,9 +381,11 @@ impl Builder {
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
         runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
         runtime.host.clone_from(&self.thread_host);
-        // Idle workers wait for flushers, which need a core to make progress.
+        // Idle workers wait for flushers, which need a core to make progress: they take one, where they may have short slices. A worker
+        // that yields would give its core to any thread of the machine, for a whole slice.
         let flushers = wal.map_or(0, |wal| if wal.logs() { wal.streams.len() } else { 0 });
-        runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();
+        let crowded = flushers > 0 && workers + flushers > machine.usable_cpus().len();
+        runtime.yield_when_idle = crowded && !slice::are_granted();
         runtime
     }
 

@@ -1,6 +1,6 @@
 //! Threads that run briefly and are waited for: the kernel gives them a processing unit soon.
 //!
-//! Owns: the call by which a thread requests a short slice. Never: changes a priority; the thread gets no more time than any
+//! Owns: the calls by which a thread requests a short slice, and asks whether the kernel grants them. Never: changes a priority; the thread gets no more time than any
 //! other, but sooner.
 //!
 //! A thread that sleeps most of the time and shares processing units with threads that never do waits for one of their slices to
@@ -51,9 +51,24 @@ pub fn request_short_slices() {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const requested, 0_u32) };
 }
 
+/// Returns true if the kernel grants short slices to threads like the calling one.
+#[cfg(target_os = "linux")]
+#[must_use]
+pub fn are_granted() -> bool {
+    // Kernels before 6.12 do not tell the slice of a thread of the ordinary policy.
+    SchedAttr::of_this_thread().is_some_and(|now| now.policy == libc::SCHED_OTHER as u32 && now.runtime > 0)
+}
+
 /// Requests short slices for the calling thread; this system has none.
 #[cfg(not(target_os = "linux"))]
 pub fn request_short_slices() {}
+
+/// Returns false: this system has no short slices.
+#[cfg(not(target_os = "linux"))]
+#[must_use]
+pub fn are_granted() -> bool {
+    false
+}
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
@@ -64,12 +79,13 @@ mod tests {
         let thread = std::thread::spawn(|| {
             let before = SchedAttr::of_this_thread();
             request_short_slices();
-            (before, SchedAttr::of_this_thread())
+            (before, SchedAttr::of_this_thread(), are_granted())
         });
-        let (before, after) = thread.join().expect("the thread ends");
+        let (before, after, granted) = thread.join().expect("the thread ends");
         let (Some(before), Some(after)) = (before, after) else { return };
         assert_eq!(after, SchedAttr { runtime: after.runtime, ..before });
         // Kernels before 6.12 ignore the request, and tell nothing of the slice.
         assert!([before.runtime, SLICE_NS].contains(&after.runtime), "{before:?} {after:?}");
+        assert_eq!(granted, after.runtime == SLICE_NS, "{after:?}");
     }
 }
