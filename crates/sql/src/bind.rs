@@ -97,6 +97,7 @@ pub(crate) struct Binder<'a> {
     tables: Vec<Arc<TableEntry>>,
     views: Vec<String>,
     needs: Vec<Need>,
+    tells_of_locks: bool,
     /// The owner of the view whose query is bound, who needs what it reads.
     acting: Option<u32>,
     /// The scopes around, the innermost last.
@@ -118,6 +119,7 @@ impl<'a> Binder<'a> {
             tables: Vec::new(),
             views: Vec::new(),
             needs: Vec::new(),
+            tells_of_locks: false,
             acting: None,
             scopes: Vec::new(),
             named: Vec::new(),
@@ -149,8 +151,8 @@ impl<'a> Binder<'a> {
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
         let types = self.params.iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        let Binder { tables, views, needs, subqueries, .. } = self;
-        (Plan { work, tables, views, needs, subqueries }, types)
+        let Binder { tables, views, needs, subqueries, tells_of_locks, .. } = self;
+        (Plan { work, tables, views, needs, subqueries, tells_of_locks }, types)
     }
 
     /// The table of a name that a statement writes.

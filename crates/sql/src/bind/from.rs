@@ -297,6 +297,7 @@ impl Binder<'_> {
             if catalogs::is_secret(catalog) {
                 self.needs(Object::Secret, &table, Privileges::SELECT);
             }
+            self.tells_of_locks |= catalogs::tells_of_locks(catalog);
             return self.enter(Node::Virtual(catalog), catalogs::columns(catalog), known, alias, columns);
         }
         Err(crate::schema::no_relation(&table).at(self.position_of(name)))

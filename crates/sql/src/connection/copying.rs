@@ -56,7 +56,7 @@ impl Connection {
             by: None,
         };
         self.check_needs(&schema, &[needed])?;
-        let env = Env { params: Arc::from([]), outer: Vec::new(), subqueries: Vec::new(), session, schema };
+        let env = Env::new(Arc::from([]), session, schema);
         if self.open.is_none() {
             let route = self.any_worker();
             self.begin_at(route).await?;
