@@ -168,6 +168,7 @@ impl Binder<'_> {
                 return Err(SqlError::unsupported("USING of a column that a RIGHT or FULL JOIN has merged"));
             }
             first.push(left);
+            [left, right].into_iter().for_each(|at| self.reads(columns[at].output.origin));
             let typed = |at: usize| Typed::new(Expr::Column(at), columns[at].output.ty);
             on.push(self.comparison(CompareOp::Eq, typed(left), typed(right))?.expr);
             match kind {
@@ -317,9 +318,9 @@ impl Binder<'_> {
         (self.scopes, self.named) = (scopes, named);
         self.acting = acting;
         let mut bound = bound?;
-        for (column, kept) in bound.columns.iter_mut().zip(&view.columns) {
+        for ((column, kept), number) in bound.columns.iter_mut().zip(&view.columns).zip(1..) {
             column.name.clone_from(&kept.name);
-            column.origin = (0, 0);
+            column.origin = (view.oid(), number);
         }
         Ok(bound)
     }

@@ -204,8 +204,9 @@ impl Change<'_> {
         }
         let column = &mut meta.columns[at];
         column.engine = Some(table.handle.columns()[at].name.clone());
-        column.name = new;
+        column.name.clone_from(&new);
         self.keep_table(&table.name, &meta)?;
+        self.change_column_access(&table.name, &old, Some(new))?;
         self.db.reload()
     }
 

@@ -57,6 +57,7 @@ impl Change<'_> {
         if let Some(sequence) = sequence {
             self.db.kept().write(self.db.database(), format!("sequence:{sequence}"), None)?;
         }
+        self.change_column_access(&table.name, name, None)?;
         self.db.reload()
     }
 

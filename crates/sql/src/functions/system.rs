@@ -224,7 +224,11 @@ fn require_of_sequence(env: &Env, name: &str, one_of: Privileges) -> Result<(), 
         columns.any(|column| column.identity.is_some() && column.sequence.as_deref() == Some(name))
     };
     let table = env.schema.tables.values().find(is_identity);
-    match table.map(|table| roles.privileges(role, Object::Table, &table.name)) {
+    let held = |table: &std::sync::Arc<TableEntry>| {
+        let of_columns = roles.any_column_privileges(role, &table.name);
+        roles.privileges(role, Object::Table, &table.name).and(of_columns)
+    };
+    match table.map(held) {
         Some(held) if held.has_all(Privileges::INSERT) && one_of.has_any(Privileges::USAGE) => Ok(()),
         _ => Err(denied(Object::Sequence, name)),
     }
