@@ -10,6 +10,7 @@
 
 mod heat;
 mod key_text;
+mod locks;
 
 use std::collections::HashMap;
 
@@ -25,6 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use self::key_text::key_text;
 use crate::database::Database;
+
+pub use self::locks::{LockActivity, LockWaitActivity};
 
 /// The activity of a database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -273,20 +276,24 @@ impl PartitionsOf {
     }
 }
 
+/// Returns a transaction as people read it: its number among those of its home, and that home.
+fn transaction_text(of: TxnId) -> String {
+    format!("{}@w{}", of.sequence(), of.home())
+}
+
 fn lock_waits(
     of_workers: &[of_worker::WorkerActivity],
     definitions: &Definitions,
     clock: &Clock,
 ) -> Vec<LockWait> {
-    let name = |of: TxnId| format!("{}@w{}", of.sequence(), of.home());
     let of = |(worker, activity): (usize, &of_worker::WorkerActivity)| {
         let shown = |wait: &of_worker::LockWait| LockWait {
             worker: worker as u16,
-            transaction: name(wait.transaction),
+            transaction: transaction_text(wait.transaction),
             table: definitions.name_of(wait.table.0).to_owned(),
             key: key_text(definitions, Some(wait.table), &wait.key),
             waited_ns: clock.ns(wait.waited),
-            behind: wait.behind.map(name),
+            behind: wait.behind.map(transaction_text),
         };
         activity.lock_waits.iter().map(shown).collect::<Vec<_>>()
     };

@@ -25,7 +25,7 @@ use crate::stream::{Broken, Channel, Socket};
 /// The time after which a failed log-in is answered.
 const FAILED_LOGIN_DELAY: Duration = Duration::from_millis(500);
 
-/// Where a connection comes from.
+/// The place that a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     /// An address of a network, this machine's own included.
@@ -46,7 +46,7 @@ impl Peer {
     }
 }
 
-/// What a client has said, and proved, of itself.
+/// The facts that a client has told, and proved, of itself.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) version: u32,

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be taken.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What every answer says of itself: the page takes nothing from elsewhere, is not shown inside of others, and is not kept.
+/// The headers of every answer: the page takes nothing from elsewhere, is not shown inside of others, and is not kept.
 const HEADERS: &str = "Cache-Control: no-store\r\n\
     Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\

@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 /// A value of a metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Labelled {
-    /// What follows the metric's name: `_sum`, for example.
+    /// The end of the metric's name: `_sum`, for example.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) suffix: &'static str,
     /// The label and its value.

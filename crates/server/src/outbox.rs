@@ -14,7 +14,7 @@ use crate::stream::{Broken, Channel};
 /// The type of a CopyData message.
 const COPY_DATA: u8 = b'd';
 
-/// What a session and the answers of its statements share.
+/// The state that a session and the answers of its statements share.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) channel: Channel,

@@ -2,7 +2,7 @@
 //!
 //! Owns: their order. Never: ends a connection itself; each looks at the phase.
 
-/// What the server does about connections.
+/// The stance of the server towards connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// It takes new ones.

@@ -35,7 +35,7 @@ pub enum TlsError {
     Unusable(rustls::Error),
 }
 
-/// What encrypted connections need.
+/// The configuration that encrypted connections need.
 #[derive(Clone)]
 pub(crate) struct Tls {
     pub(crate) acceptor: TlsAcceptor,

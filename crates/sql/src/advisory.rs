@@ -52,7 +52,14 @@ struct Hold {
     of_transaction: u32,
 }
 
-/// A lock that is held, as `pg_locks` tells of it.
+impl Hold {
+    /// The lock of this name that is held.
+    fn of(&self, key: Key) -> Held {
+        Held { key, owner: self.owner, is_shared: self.is_shared }
+    }
+}
+
+/// A lock that is held or waited for, as `pg_locks` tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) key: Key,
@@ -60,11 +67,34 @@ pub(crate) struct Held {
     pub(crate) is_shared: bool,
 }
 
+impl Held {
+    /// Returns true if this lock keeps another connection from the one that it wants.
+    pub(crate) fn conflicts(&self, wanted: &Held) -> bool {
+        self.key == wanted.key && self.owner != wanted.owner && !(self.is_shared && wanted.is_shared)
+    }
+}
+
 /// All advisory locks of a database.
 #[derive(Debug, Default)]
 pub(crate) struct Advisory {
     held: Mutex<BTreeMap<Key, Vec<Hold>>>,
+    /// The locks that are waited for, in the order in which the waits began.
+    wanted: Mutex<Vec<Held>>,
     freed: Notify,
+}
+
+/// The wait for a lock, as long as it lasts.
+struct Wanted<'a> {
+    advisory: &'a Advisory,
+    lock: Held,
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        let mut wanted = self.advisory.wanted();
+        // A connection waits for one lock at a time.
+        wanted.retain(|other| other.owner != self.lock.owner);
+    }
 }
 
 impl Advisory {
@@ -72,12 +102,16 @@ impl Advisory {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn wanted(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes a lock if no other connection holds it in a way that conflicts.
     pub(crate) fn try_lock(&self, owner: i32, request: Request) -> bool {
         let mut locks = self.locks();
         let holds = locks.entry(request.key).or_default();
-        let conflicts = |hold: &Hold| hold.owner != owner && !(hold.is_shared && request.is_shared);
-        if holds.iter().any(conflicts) {
+        let wanted = Held { key: request.key, owner, is_shared: request.is_shared };
+        if holds.iter().any(|hold| hold.of(request.key).conflicts(&wanted)) {
             return false;
         }
         let is_own = |hold: &&mut Hold| hold.owner == owner && hold.is_shared == request.is_shared;
@@ -96,6 +130,9 @@ impl Advisory {
 
     /// Takes a lock, waiting for others to free it.
     pub(crate) async fn lock(&self, owner: i32, request: Request) {
+        let lock = Held { key: request.key, owner, is_shared: request.is_shared };
+        self.wanted().push(lock);
+        let _wanted = Wanted { advisory: self, lock };
         loop {
             let mut freed = pin!(self.freed.notified());
             // What is freed after this is told of, what was freed before is seen.
@@ -142,15 +179,17 @@ impl Advisory {
         self.freed.notify_waiters();
     }
 
+    /// The locks that are waited for.
+    pub(crate) fn waiting(&self) -> Vec<Held> {
+        self.wanted().clone()
+    }
+
     /// The locks that are held.
     pub(crate) fn all(&self) -> Vec<Held> {
         let locks = self.locks();
         let held = |(key, holds): (&Key, &Vec<Hold>)| {
             let key = *key;
-            holds
-                .iter()
-                .map(move |hold| Held { key, owner: hold.owner, is_shared: hold.is_shared })
-                .collect::<Vec<_>>()
+            holds.iter().map(move |hold| hold.of(key)).collect::<Vec<_>>()
         };
         locks.iter().flat_map(held).collect()
     }
@@ -196,9 +235,14 @@ mod tests {
         assert!(locks.try_lock(1, request(1, false, false)));
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| pollster::block_on(locks.lock(2, request(1, false, false))));
+            while locks.waiting().is_empty() {
+                std::thread::yield_now();
+            }
+            assert!(locks.all()[0].conflicts(&locks.waiting()[0]));
             locks.unlock_all(1);
             waiter.join().unwrap();
         });
         assert_eq!(locks.all(), [Held { key: Key::single(1), owner: 2, is_shared: false }]);
+        assert!(locks.waiting().is_empty());
     }
 }

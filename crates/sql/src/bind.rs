@@ -97,6 +97,7 @@ pub(crate) struct Binder<'a> {
     tables: Vec<Arc<TableEntry>>,
     views: Vec<String>,
     needs: Vec<Need>,
+    tells_of_locks: bool,
     /// The owner of the view whose query is bound, who needs what it reads.
     acting: Option<u32>,
     /// The scopes around, the innermost last.
@@ -118,6 +119,7 @@ impl<'a> Binder<'a> {
             tables: Vec::new(),
             views: Vec::new(),
             needs: Vec::new(),
+            tells_of_locks: false,
             acting: None,
             scopes: Vec::new(),
             named: Vec::new(),
@@ -149,8 +151,8 @@ impl<'a> Binder<'a> {
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
         let types = self.params.iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        let Binder { tables, views, needs, subqueries, .. } = self;
-        (Plan { work, tables, views, needs, subqueries }, types)
+        let Binder { tables, views, needs, subqueries, tells_of_locks, .. } = self;
+        (Plan { work, tables, views, needs, subqueries, tells_of_locks }, types)
     }
 
     /// The table of a name that a statement writes.
@@ -173,11 +175,45 @@ impl<'a> Binder<'a> {
 
     /// Notes that whoever runs the statement needs privileges.
     pub(crate) fn needs(&mut self, object: Object, name: &str, privileges: Privileges) {
+        let need = self.need_of(object, name);
+        need.privileges = need.privileges.and(privileges);
+    }
+
+    /// Notes that whoever runs the statement needs a privilege of columns of a table.
+    pub(crate) fn needs_of(
+        &mut self,
+        table: &TableEntry,
+        columns: impl IntoIterator<Item = usize>,
+        privilege: Privileges,
+    ) {
+        let need = self.need_of(Object::Table, &table.name);
+        need.privileges = need.privileges.and(privilege);
+        columns.into_iter().for_each(|column| need.add_column(&table.columns[column].name, privilege));
+    }
+
+    fn need_of(&mut self, object: Object, name: &str) -> &mut Need {
         let by = self.acting;
-        let is_same = |need: &&mut Need| need.object == object && need.name == name && need.by == by;
-        match self.needs.iter_mut().find(is_same) {
-            Some(need) => need.privileges = need.privileges.and(privileges),
-            None => self.needs.push(Need { object, name: name.to_owned(), privileges, by }),
+        let is_same = |need: &Need| need.object == object && need.name == name && need.by == by;
+        let at = self.needs.iter().position(is_same).unwrap_or_else(|| {
+            self.needs.push(Need { by, ..Need::new(object, name, Privileges::default()) });
+            self.needs.len() - 1
+        });
+        &mut self.needs[at]
+    }
+
+    /// Notes that the statement reads the column of a table or view that one in scope comes from.
+    fn reads(&mut self, (relation, number): (u32, i16)) {
+        let Some(at) = usize::try_from(number).ok().and_then(|number| number.checked_sub(1)) else { return };
+        if let Some(table) = self.tables.iter().find(|table| table.oid == relation) {
+            let table = Arc::clone(table);
+            return self.needs_of(&table, [at], Privileges::SELECT);
+        }
+        let schema = Arc::clone(self.schema);
+        let used = self.views.iter().filter_map(|name| Some((name, schema.views.get(name)?)));
+        let Some((name, view)) = used.into_iter().find(|(_, view)| view.oid() == relation) else { return };
+        let (name, column) = (name.clone(), view.columns.get(at).map(|column| &column.name));
+        if let Some(column) = column {
+            self.need_of(Object::View, &name).add_column(column, Privileges::SELECT);
         }
     }
 

@@ -4,6 +4,7 @@
 //! engine; and never changes, so a statement that writes a catalog is refused.
 
 mod empty;
+pub(crate) mod locks;
 mod objects;
 mod roles;
 mod server;
@@ -46,6 +47,7 @@ fn catalogs() -> impl Iterator<Item = &'static Catalog> {
         .chain(server::CATALOGS)
         .chain(roles::CATALOGS)
         .chain(statistics::CATALOGS)
+        .chain(locks::CATALOGS)
         .chain(standard::CATALOGS)
         .chain(empty::CATALOGS)
 }
@@ -112,6 +114,11 @@ pub(crate) fn columns(table: VirtualTable) -> Vec<OutputColumn> {
 /// Returns true for a catalog that tells of passwords.
 pub(crate) fn is_secret(table: VirtualTable) -> bool {
     catalog(table).is_some_and(|catalog| matches!(catalog.name, "pg_authid" | "pg_shadow"))
+}
+
+/// Returns true for a catalog that tells of the locks that transactions hold.
+pub(crate) fn tells_of_locks(table: VirtualTable) -> bool {
+    catalog(table).is_some_and(|catalog| matches!(catalog.name, "pg_locks" | "pg_stat_activity"))
 }
 
 /// The rows of a catalog.

@@ -88,8 +88,10 @@ states! {
     INVALID_AUTHORIZATION = "28000";
     /// A membership of roles would be a circle.
     INVALID_GRANT_OPERATION = "0LP01";
-    /// Privileges were not granted or revoked, as the user may not.
+    /// Privileges were not granted, as the user may not.
     PRIVILEGE_NOT_GRANTED = "01007";
+    /// Privileges were not revoked, as the user may not.
+    PRIVILEGE_NOT_REVOKED = "01006";
     /// What is to be dropped is in use.
     OBJECT_IN_USE = "55006";
     /// The name is one of the database's own.
@@ -158,7 +160,9 @@ states! {
     OUT_OF_MEMORY = "53200";
     /// Too many clients.
     TOO_MANY_CONNECTIONS = "53300";
-    /// A statement, row or transaction is larger than they may be.
+    /// A transaction has more changes than the database was set to allow.
+    CONFIGURATION_LIMIT_EXCEEDED = "53400";
+    /// A statement or row is larger than they may be.
     PROGRAM_LIMIT_EXCEEDED = "54000";
     /// A statement is nested too deeply.
     STATEMENT_TOO_COMPLEX = "54001";
@@ -329,9 +333,8 @@ impl SqlError {
             AbortReason::Deadlock | AbortReason::Validation | AbortReason::TableChanged => {
                 SqlState::SERIALIZATION_FAILURE
             }
-            AbortReason::KeyTooLarge | AbortReason::RowTooLarge | AbortReason::TransactionTooLarge => {
-                SqlState::PROGRAM_LIMIT_EXCEEDED
-            }
+            AbortReason::KeyTooLarge | AbortReason::RowTooLarge => SqlState::PROGRAM_LIMIT_EXCEEDED,
+            AbortReason::TransactionTooLarge => SqlState::CONFIGURATION_LIMIT_EXCEEDED,
             AbortReason::OutOfMemory | AbortReason::Overloaded => SqlState::OUT_OF_MEMORY,
             AbortReason::UnknownTable => SqlState::UNDEFINED_TABLE,
             AbortReason::Corruption => SqlState::DATA_CORRUPTED,
@@ -353,6 +356,9 @@ impl SqlError {
             AbortReason::TableChanged => {
                 error.detail(TABLE_CHANGED).hint("The transaction might succeed if retried.")
             }
+            AbortReason::TransactionTooLarge => error.hint(
+                "Make it several transactions; load much data by several COPY, each in one of its own.",
+            ),
             AbortReason::ShuttingDown => error.severity(Severity::Fatal),
             _ => error,
         }

@@ -6,6 +6,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use atrapos::activity::LockActivity;
+
 use crate::cast::cast;
 use crate::error::{SqlError, SqlState};
 use crate::format::{fit_integer, out_of_range};
@@ -159,6 +161,8 @@ pub(crate) struct Env {
     pub(crate) subqueries: Vec<Option<Arc<Vec<Row>>>>,
     pub(crate) session: Arc<Session>,
     pub(crate) schema: Arc<Schema>,
+    /// The locks that transactions held before the statement, if it tells of them ([`Plan::tells_of_locks`](crate::plan::Plan)).
+    pub(crate) locks: Option<Arc<Vec<LockActivity>>>,
 }
 
 impl Expr {
@@ -418,6 +422,11 @@ fn map_all(parts: &[Expr], replace: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Ve
 }
 
 impl Env {
+    /// The environment of a statement that begins.
+    pub(crate) fn new(params: Arc<[Value]>, session: Arc<Session>, schema: Arc<Schema>) -> Env {
+        Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema, locks: None }
+    }
+
     /// The value that a subquery stands for.
     fn subquery_value(&self, kind: SubqueryKind, subquery: &Subquery) -> Result<Value, SqlError> {
         let rows = self.rows_of(subquery)?;

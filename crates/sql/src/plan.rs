@@ -353,6 +353,8 @@ pub(crate) struct Plan {
     pub(crate) needs: Vec<Need>,
     /// The number of its subqueries.
     pub(crate) subqueries: usize,
+    /// Set if it tells of locks that transactions hold, so that a look at them comes before.
+    pub(crate) tells_of_locks: bool,
 }
 
 impl Plan {

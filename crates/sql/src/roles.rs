@@ -11,12 +11,16 @@
 //! A plan lists what it needs ([`Need`]), and each execution looks at it, as PostgreSQL does: a privilege that is revoked ends what prepared
 //! statements may do.
 
+mod grants;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{SqlError, SqlState};
 use crate::schema::Schema;
+
+pub(crate) use self::grants::{Grant, Item};
 
 /// The number of the role that a database begins with.
 pub(crate) const SUPERUSER: u32 = 10;
@@ -131,12 +135,27 @@ impl Privileges {
         (Privileges::CREATE, 'C', "CREATE"),
     ];
 
+    /// The privileges that there are of columns.
+    pub(crate) const OF_COLUMNS: Privileges =
+        Privileges::INSERT.and(Privileges::SELECT).and(Privileges::UPDATE).and(Privileges::REFERENCES);
+    /// All privileges that there are.
+    const ALL: Privileges = Privileges((1 << Privileges::NAMES.len()) - 1);
+
     pub(crate) const fn and(self, other: Privileges) -> Privileges {
         Privileges(self.0 | other.0)
     }
 
     pub(crate) fn without(self, other: Privileges) -> Privileges {
         Privileges(self.0 & !other.0)
+    }
+
+    /// Those that are in both sets.
+    pub(crate) fn only(self, other: Privileges) -> Privileges {
+        Privileges(self.0 & other.0)
+    }
+
+    fn len(self) -> u32 {
+        self.0.count_ones()
     }
 
     pub(crate) fn has_all(self, other: Privileges) -> bool {
@@ -151,6 +170,15 @@ impl Privileges {
         self.0 == 0
     }
 
+    /// The letters of the privileges in access lists, those that may be granted with a star behind.
+    fn letters(self, options: Privileges) -> String {
+        let held = Privileges::NAMES.iter().filter(|(privilege, _, _)| self.has_any(*privilege));
+        let shown = |(privilege, letter, _): &(Privileges, char, &str)| {
+            [Some(*letter), options.has_any(*privilege).then_some('*')]
+        };
+        held.flat_map(shown).flatten().collect()
+    }
+
     /// The privilege of a name.
     pub(crate) fn named(name: &str) -> Option<Privileges> {
         let known = Privileges::NAMES.iter().find(|(_, _, known)| known.eq_ignore_ascii_case(name));
@@ -160,46 +188,71 @@ impl Privileges {
 
 /// The access to an object, as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "KeptAccess")]
 pub(crate) struct Access {
     pub(crate) owner: u32,
     /// The privileges of roles, in the order in which they were granted; none as long as nothing was granted or revoked: the owner has all
     /// then.
-    pub(crate) granted: Option<Vec<(u32, Privileges)>>,
+    pub(crate) granted: Option<Vec<Item>>,
+    /// The privileges of columns, by their names.
+    pub(crate) columns: BTreeMap<String, Vec<Item>>,
+}
+
+/// An access as a row has it.
+#[derive(Deserialize)]
+struct KeptAccess {
+    owner: u32,
+    granted: Option<Vec<KeptItem>>,
+    #[serde(default)]
+    columns: BTreeMap<String, Vec<Item>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum KeptItem {
+    Item(Item),
+    /// A role and its privileges, which the owner had granted: of databases of before there were other grantors.
+    OfOwner(u32, Privileges),
+}
+
+impl From<KeptAccess> for Access {
+    fn from(kept: KeptAccess) -> Access {
+        let item = |item: KeptItem| match item {
+            KeptItem::Item(item) => item,
+            KeptItem::OfOwner(grantee, privileges) => Item::plain(grantee, kept.owner, privileges),
+        };
+        let granted = kept.granted.map(|items| items.into_iter().map(item).collect());
+        Access { owner: kept.owner, granted, columns: kept.columns }
+    }
 }
 
 impl Access {
     pub(crate) fn of(owner: u32) -> Access {
-        Access { owner, granted: None }
+        Access { owner, granted: None, columns: BTreeMap::new() }
     }
 
     /// The privileges of roles, those of an owner who was granted nothing included.
-    pub(crate) fn entries(&self, object: Object) -> Vec<(u32, Privileges)> {
-        self.granted.clone().unwrap_or_else(|| vec![(self.owner, object.all())])
+    pub(crate) fn items(&self, object: Object) -> Vec<Item> {
+        let own = || vec![Item::plain(self.owner, self.owner, object.all())];
+        self.granted.clone().unwrap_or_else(own)
     }
 
-    /// Grants privileges to a role, or revokes them.
-    pub(crate) fn change(&mut self, object: Object, role: u32, privileges: Privileges, grants: bool) {
-        let mut entries = self.entries(object);
-        match entries.iter_mut().find(|(id, _)| *id == role) {
-            Some((_, held)) if grants => *held = held.and(privileges),
-            Some((_, held)) => *held = held.without(privileges),
-            None if grants => entries.push((role, privileges)),
-            None => {}
-        }
-        entries.retain(|(_, held)| !held.is_empty());
-        self.granted = Some(entries);
+    /// The privileges of a column that were granted as such.
+    pub(crate) fn items_of(&self, column: &str) -> &[Item] {
+        self.columns.get(column).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns true if a role has granted or was granted something.
+    pub(crate) fn concerns(&self, role: u32) -> bool {
+        let items = self.granted.iter().flatten().chain(self.columns.values().flatten());
+        items.into_iter().any(|item| item.grantee == role || item.grantor == role)
     }
 
     /// Gives the object to another role, with the privileges that the owner has.
     pub(crate) fn give_to(&mut self, owner: u32) {
         let old = std::mem::replace(&mut self.owner, owner);
-        let Some(entries) = &mut self.granted else { return };
-        let held = entries.iter().find(|(id, _)| *id == old).map(|(_, held)| *held);
-        entries.retain(|(id, _)| *id != old);
-        let Some(held) = held else { return };
-        match entries.iter_mut().find(|(id, _)| *id == owner) {
-            Some((_, own)) => *own = own.and(held),
-            None => entries.insert(0, (owner, held)),
+        for items in self.granted.iter_mut().chain(self.columns.values_mut()) {
+            grants::give(items, old, owner);
         }
     }
 }
@@ -210,8 +263,26 @@ pub(crate) struct Need {
     pub(crate) object: Object,
     pub(crate) name: String,
     pub(crate) privileges: Privileges,
+    /// The columns that it needs them of, where privileges of columns will do. A privilege that is needed of no column will do for any one.
+    pub(crate) columns: BTreeMap<String, Privileges>,
     /// The role that needs it, if it is not the one that runs the statement: the owner of a view.
     pub(crate) by: Option<u32>,
+}
+
+impl Need {
+    /// A need of whoever runs the statement.
+    pub(crate) fn new(object: Object, name: &str, privileges: Privileges) -> Need {
+        Need { object, name: name.to_owned(), privileges, columns: BTreeMap::new(), by: None }
+    }
+
+    /// Adds the need of privileges of a column.
+    pub(crate) fn add_column(&mut self, column: &str, privileges: Privileges) {
+        self.privileges = self.privileges.and(privileges);
+        match self.columns.get_mut(column) {
+            Some(needed) => *needed = needed.and(privileges),
+            None => drop(self.columns.insert(column.to_owned(), privileges)),
+        }
+    }
 }
 
 /// All roles and accesses at one moment.
@@ -233,8 +304,9 @@ impl Default for Roles {
 impl Roles {
     /// The access to `public` as a database begins: all may use it, and its owner make tables in it.
     pub(crate) fn initial_schema() -> Access {
-        let granted = vec![(SUPERUSER, Object::Schema.all()), (PUBLIC, Privileges::USAGE)];
-        Access { owner: SUPERUSER, granted: Some(granted) }
+        let item = |grantee, privileges| Item::plain(grantee, SUPERUSER, privileges);
+        let granted = vec![item(SUPERUSER, Object::Schema.all()), item(PUBLIC, Privileges::USAGE)];
+        Access { granted: Some(granted), ..Access::of(SUPERUSER) }
     }
 
     /// The role of a name.
@@ -306,10 +378,19 @@ impl Roles {
             Object::Secret => return Privileges::default(),
             _ => self.access(name),
         };
-        let acting = self.acting(id);
-        let held = access.entries(object).into_iter();
-        let held = held.filter(|(role, _)| *role == PUBLIC || acting.contains(role));
-        held.fold(Privileges::default(), |all, (_, held)| all.and(held))
+        self.held(id, &access.items(object))
+    }
+
+    /// The privileges that a role has of a column as such, beside those that it has of the table.
+    pub(crate) fn column_privileges(&self, id: u32, table: &str, column: &str) -> Privileges {
+        let items = self.relations.get(table).map_or(&[][..], |access| access.items_of(column));
+        self.held(id, items)
+    }
+
+    /// The privileges that a role has of some column as such.
+    pub(crate) fn any_column_privileges(&self, id: u32, table: &str) -> Privileges {
+        let columns = self.relations.get(table).into_iter().flat_map(|access| access.columns.values());
+        columns.fold(Privileges::default(), |all, items| all.and(self.held(id, items)))
     }
 
     /// Refuses what a role may not do.
@@ -333,9 +414,27 @@ impl Roles {
         if needs.iter().any(|need| need.object != Object::Secret) {
             self.require(id, Object::Schema, "public", Privileges::USAGE)?;
         }
-        needs.iter().try_for_each(|need| {
-            self.require(need.by.unwrap_or(id), need.object, &need.name, need.privileges)
-        })
+        needs.iter().try_for_each(|need| self.require_need(need.by.unwrap_or(id), need))
+    }
+
+    fn require_need(&self, id: u32, need: &Need) -> Result<(), SqlError> {
+        let Need { object, name, privileges, .. } = need;
+        let missing = match self.require(id, *object, name, *privileges) {
+            Ok(()) => return Ok(()),
+            Err(denied) => (privileges.without(self.privileges(id, *object, name)), denied),
+        };
+        let (missing, denied) = missing;
+        let has_columns = self.relations.get(name).is_some_and(|access| !access.columns.is_empty());
+        if !has_columns || *object == Object::Secret || !Privileges::OF_COLUMNS.has_all(missing) {
+            return Err(denied);
+        }
+        let needed = need.columns.values().fold(Privileges::default(), |all, needed| all.and(*needed));
+        let of_any = missing.without(needed);
+        let has_each = need.columns.iter().all(|(column, needed)| {
+            let needed = needed.only(missing);
+            needed.is_empty() || self.column_privileges(id, name, column).has_all(needed)
+        });
+        if has_each && self.any_column_privileges(id, name).has_all(of_any) { Ok(()) } else { Err(denied) }
     }
 
     /// Refuses a change of an object to whoever is not its owner, or a member of it.
@@ -346,18 +445,14 @@ impl Roles {
         Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("must be owner of {object} {name}")))
     }
 
-    /// An access list as PostgreSQL shows it, an item for each role.
-    pub(crate) fn items(&self, access: &Access, object: Object) -> Vec<String> {
+    /// An access list as PostgreSQL shows it, an item for each two roles.
+    pub(crate) fn shown(&self, items: &[Item]) -> Vec<String> {
         let shown = |id: u32| if id == PUBLIC { String::new() } else { quoted(&self.name_of(id)) };
-        let item = |(role, held): (u32, Privileges)| {
-            let letters: String = Privileges::NAMES
-                .iter()
-                .filter(|(privilege, _, _)| held.has_any(*privilege))
-                .map(|(_, letter, _)| *letter)
-                .collect();
-            format!("{}={letters}/{}", shown(role), shown(access.owner))
+        let item = |item: &Item| {
+            let letters = item.privileges.letters(item.options);
+            format!("{}={letters}/{}", shown(item.grantee), shown(item.grantor))
         };
-        access.entries(object).into_iter().map(item).collect()
+        items.iter().map(item).collect()
     }
 }
 
@@ -416,19 +511,26 @@ mod tests {
         let mut roles = roles();
         let mut access = Access::of(SUPERUSER);
         let held = |roles: &Roles, id| roles.privileges(id, Object::Table, "t");
+        let change = |roles: &Roles, access: &mut Access, role: u32, privileges, grants| {
+            let mut items = access.items(Object::Table);
+            let grant = Grant { grants, options: false, cascades: false };
+            roles.change(SUPERUSER, &mut items, (SUPERUSER, privileges), &[role], grant).expect("it may");
+            access.granted = Some(items);
+        };
+        let shown = |roles: &Roles, access: &Access| roles.shown(&access.items(Object::Table));
         assert!(held(&roles, 3).is_empty());
-        access.change(Object::Table, 1, Privileges::SELECT, true);
-        access.change(Object::Table, PUBLIC, Privileges::INSERT, true);
+        change(&roles, &mut access, 1, Privileges::SELECT, true);
+        change(&roles, &mut access, PUBLIC, Privileges::INSERT, true);
         roles.relations.insert("t".to_owned(), access.clone());
         assert_eq!(held(&roles, 3), Privileges::SELECT.and(Privileges::INSERT));
-        assert_eq!(roles.items(&access, Object::Table), ["ann=arwdDxt/ann", "reader=r/ann", "=a/ann"]);
+        assert_eq!(shown(&roles, &access), ["ann=arwdDxt/ann", "reader=r/ann", "=a/ann"]);
         // Who does not inherit has to become the other role first.
         roles.roles.get_mut(&2).expect("bob").inherit = false;
         assert_eq!(held(&roles, 3), Privileges::INSERT);
         assert!(roles.is_member(3, 1) && !roles.acts_as(3, 1));
-        access.change(Object::Table, PUBLIC, Privileges::INSERT, false);
+        change(&roles, &mut access, PUBLIC, Privileges::INSERT, false);
         access.give_to(3);
-        assert_eq!(roles.items(&access, Object::Table), ["eve=arwdDxt/eve", "reader=r/eve"]);
+        assert_eq!(shown(&roles, &access), ["eve=arwdDxt/eve", "reader=r/eve"]);
         roles.relations.insert("t".to_owned(), access);
         assert_eq!(held(&roles, 3), Object::Table.all());
         assert!(
@@ -437,14 +539,39 @@ mod tests {
     }
 
     #[test]
+    fn accesses_of_before_were_granted_by_their_owners() {
+        let access: Access =
+            serde_json::from_str(r#"{"owner":7,"granted":[[7,127],[0,2]]}"#).expect("it is read");
+        assert_eq!(
+            access.granted,
+            Some(vec![Item::plain(7, 7, Privileges(127)), Item::plain(PUBLIC, 7, Privileges::SELECT)])
+        );
+        let text = serde_json::to_string(&access).expect("it is written");
+        assert_eq!(serde_json::from_str::<Access>(&text).expect("it is read again"), access);
+    }
+
+    #[test]
+    fn columns_do_where_the_table_is_missing() {
+        let mut roles = roles();
+        let of_column = vec![Item::plain(3, SUPERUSER, Privileges::SELECT)];
+        let columns = BTreeMap::from([("a".to_owned(), of_column)]);
+        roles.relations.insert("t".to_owned(), Access { columns, ..Access::of(SUPERUSER) });
+        let mut need = Need::new(Object::Table, "t", Privileges::SELECT);
+        let may = |roles: &Roles, need: &Need| roles.check(3, std::slice::from_ref(need)).is_ok();
+        // A statement that reads no column, as count(*), needs some column.
+        assert!(may(&roles, &need));
+        need.add_column("a", Privileges::SELECT);
+        assert!(may(&roles, &need));
+        need.add_column("b", Privileges::SELECT);
+        assert!(!may(&roles, &need));
+        assert!(!may(&roles, &Need::new(Object::Table, "t", Privileges::DELETE)));
+        assert!(roles.check(2, &[Need::new(Object::Table, "t", Privileges::SELECT)]).is_err());
+    }
+
+    #[test]
     fn what_is_secret_is_for_superusers() {
         let roles = roles();
-        let need = Need {
-            object: Object::Secret,
-            name: "pg_authid".to_owned(),
-            privileges: Privileges::SELECT,
-            by: None,
-        };
+        let need = Need::new(Object::Secret, "pg_authid", Privileges::SELECT);
         assert!(roles.check(SUPERUSER, std::slice::from_ref(&need)).is_ok());
         assert_eq!(roles.check(2, &[need]).expect_err("denied").code, SqlState::INSUFFICIENT_PRIVILEGE);
     }

@@ -71,12 +71,15 @@ pub(crate) async fn run_once(
     let request = Arc::new(request);
     let submitted = submit(database, &route, || {
         let (inner, request) = (Arc::clone(&inner), Arc::clone(&request));
-        async move |tx: &mut Tx<'_>| match request.run(Some(tx)).await {
-            Ok(answer) => Ok(answer),
-            Err(Fail::Abort(abort)) => Err(abort),
-            Err(Fail::Sql(error)) => {
-                put(&inner, Some(error));
-                Err(Abort::user(TOLD))
+        async move |tx: &mut Tx<'_>| {
+            tx.set_client(request.env.session.process_id.unsigned_abs());
+            match request.run(Some(tx)).await {
+                Ok(answer) => Ok(answer),
+                Err(Fail::Abort(abort)) => Err(abort),
+                Err(Fail::Sql(error)) => {
+                    put(&inner, Some(error));
+                    Err(Abort::user(TOLD))
+                }
             }
         }
     });
@@ -112,13 +115,14 @@ async fn yield_now() {
 }
 
 impl Open {
-    /// Begins a transaction at a home.
-    pub(crate) async fn begin(database: &Database, route: Route) -> Result<Open, SqlError> {
+    /// Begins a transaction of a connection at a home.
+    pub(crate) async fn begin(database: &Database, route: Route, process_id: i32) -> Result<Open, SqlError> {
         let (commands, receiver) = mpsc::unbounded_channel();
         let receiver = Arc::new(Mutex::new(Some(receiver)));
         let submitted = submit(database, &route, || {
             let receiver = Arc::clone(&receiver);
             async move |tx: &mut Tx<'_>| {
+                tx.set_client(process_id.unsigned_abs());
                 let taken = receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
                 match taken {
                     Some(commands) => serve(tx, commands).await,

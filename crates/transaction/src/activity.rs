@@ -3,19 +3,25 @@
 //! Owns: reading it off the worker's state, as a job between two of its tasks. Never: changes anything, or is kept up to date while
 //! nobody looks: counters and arrays are those that the engine has anyway.
 //!
-//! Invariant: a look takes time by the number of partitions, and of locks and waits only by [`LOCK_WAITS`].
+//! Invariants
+//! - A look at the activity takes time by the number of partitions, and of locks and waits only by [`LOCK_WAITS`].
+//! - A look at the locks takes time by the number of transactions that are suspended, of the locks of each only by [`LOCKS`].
 
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Ticks, WorkerId};
 use atrapos_storage::KeyBuf;
-use atrapos_storage::lock::{LockTicket, TxnId};
+use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
 
+use crate::branch::Access;
 use crate::lock_waits::LockWaitEntry;
-use crate::shard::EngineWorker;
+use crate::shard::{EngineWorker, Shard};
 
 /// The number of lock requests of one worker that are shown, the oldest ones.
 pub const LOCK_WAITS: usize = 16;
+
+/// The number of accesses of a transaction on one worker whose locks are shown, the first ones.
+pub const LOCKS: usize = 1_000;
 
 /// The activity of one worker.
 #[derive(Clone, Debug)]
@@ -87,16 +93,12 @@ pub fn of(worker: &EngineWorker) -> WorkerActivity {
 }
 
 fn lock_wait(tables: &Tables, ticket: LockTicket, wait: &LockWaitEntry, now: Ticks) -> LockWait {
-    let mut blockers = Vec::new();
-    if let Some(partition) = tables.owned_at(wait.partition) {
-        partition.locks.blockers(wait.owner, &wait.target, ticket, &mut blockers);
-    }
     LockWait {
         transaction: wait.owner,
         table: wait.partition.table,
         key: wait.target.first_key().clone(),
         waited: now.since(wait.since),
-        behind: blockers.first().copied(),
+        behind: blockers(tables, ticket, wait).first().copied(),
     }
 }
 
@@ -140,4 +142,93 @@ impl PartitionActivity {
             waiting: 0,
         }
     }
+}
+
+/// The locks of one worker.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerLocks {
+    /// The locks that transactions hold, and then those that they wait for.
+    pub locks: Vec<Lock>,
+    /// The clients of transactions with their home here, where they are known.
+    pub clients: Vec<(TxnId, u32)>,
+}
+
+/// A lock that a transaction holds or waits for.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    /// The transaction.
+    pub transaction: TxnId,
+    /// The table or index.
+    pub table: TableId,
+    /// The key or range.
+    pub target: LockTarget,
+    /// The mode.
+    pub mode: LockMode,
+    /// The wait for it; `None` if the lock is held.
+    pub wait: Option<Wait>,
+}
+
+/// The wait for a lock.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// The time for which it has lasted.
+    pub waited: Ticks,
+    /// The transactions that it waits for; none of the waits beyond the [`LOCKS`] oldest ones of a worker.
+    pub behind: Vec<TxnId>,
+}
+
+/// Returns the locks of a worker, on its thread. Transactions that have never been suspended have none.
+pub fn locks(worker: &EngineWorker) -> WorkerLocks {
+    let shard = worker.shard();
+    let tables = shard.tables.borrow();
+    let mut found = WorkerLocks::default();
+    shard.each_branch(|owner, branch| {
+        let branch = branch.borrow();
+        let entered = branch.accesses[..branch.entered].iter().take(LOCKS);
+        let held = entered.filter(|access| is_held(&tables, owner, access));
+        found.locks.extend(held.map(|access| Lock {
+            transaction: owner,
+            table: access.partition.table,
+            target: access.target.clone(),
+            mode: access.mode,
+            wait: None,
+        }));
+    });
+    found.locks.extend(waits(shard, &tables, worker.now()));
+    let active = shard.active.borrow();
+    let clients = active.iter().map(|(txn, state)| (*txn, state.client.get()));
+    found.clients.extend(clients.filter(|(_, client)| *client != 0));
+    found
+}
+
+fn is_held(tables: &Tables, owner: TxnId, access: &Access) -> bool {
+    let partition = if access.unlocked { None } else { tables.owned_at(access.partition) };
+    partition.is_some_and(|partition| partition.locks.holds(owner, &access.target, access.mode))
+}
+
+/// The locks that are waited for, the oldest wait first.
+fn waits(shard: &Shard, tables: &Tables, now: Ticks) -> Vec<Lock> {
+    let waits = shard.waits.borrow();
+    let shown = |(at, (ticket, wait)): (usize, (LockTicket, &LockWaitEntry))| {
+        let behind = if at < LOCKS { blockers(tables, ticket, wait) } else { Vec::new() };
+        let branch = shard.find_branch(wait.owner)?;
+        let mode = branch.borrow().accesses.get(wait.access)?.mode;
+        Some(Lock {
+            transaction: wait.owner,
+            table: wait.partition.table,
+            target: wait.target.clone(),
+            mode,
+            wait: Some(Wait { waited: now.since(wait.since), behind }),
+        })
+    };
+    waits.oldest().enumerate().filter_map(shown).collect()
+}
+
+/// The transactions that a request waits for.
+fn blockers(tables: &Tables, ticket: LockTicket, wait: &LockWaitEntry) -> Vec<TxnId> {
+    let mut blockers = Vec::new();
+    if let Some(partition) = tables.owned_at(wait.partition) {
+        partition.locks.blockers(wait.owner, &wait.target, ticket, &mut blockers);
+    }
+    blockers
 }

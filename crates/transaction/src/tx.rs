@@ -105,6 +105,12 @@ impl<'w> Tx<'w> {
         self.worker.id()
     }
 
+    /// Notes the number of the client that the transaction works for, as looks at locks tell of it
+    /// ([`activity::locks`](crate::activity::locks)). Zero is nobody.
+    pub fn set_client(&mut self, client: u32) {
+        self.state.client.set(client);
+    }
+
     /// Declares the next operation the last one, as [`Transaction::declare_last`] does.
     #[inline]
     pub fn declare_last(&mut self) {

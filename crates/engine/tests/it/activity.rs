@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use atrapos::{Adaptation, Database, SchemeChange, WorkerId};
+use atrapos::{Adaptation, Database, KeyRange, SchemeChange, WorkerId};
 
 use crate::support::{Items, item, load_items, open, two_tables};
 
@@ -100,6 +100,8 @@ fn waits_are_shown_with_who_is_in_front() {
     let holding = {
         let door = Arc::clone(&door);
         let hold = async move |tx: &mut atrapos::Tx| {
+            tx.set_client(4);
+            tx.get(items, 7).await?;
             tx.update(items, 77, |row| row.value += 1).await?;
             tx.wait_for(door.pass()).await;
             Ok(())
@@ -127,12 +129,42 @@ fn waits_are_shown_with_who_is_in_front() {
     assert!(wait.behind.as_ref().is_some_and(|other| other.ends_with("@w0") && *other != wait.transaction));
     assert_eq!((activity.workers[1].waiting, activity.workers[1].participants), (1, 2));
     assert_eq!(activity.workers[0].suspended, 2);
+    let mut locks = db.locks().unwrap();
+    locks.sort_by_key(|one| one.wait.is_some());
+    let shown: Vec<_> =
+        locks.iter().map(|one| (one.client, &*one.key, one.is_exclusive, &one.wait)).collect();
+    assert_eq!(shown[..2], [(Some(4), "7", false, &None), (Some(4), "77", true, &None)], "{locks:?}");
+    assert_eq!((shown.len(), shown[2].0, shown[2].1, shown[2].2), (3, None, "77", true));
+    assert_eq!(locks[2].wait.as_ref().map(|wait| &*wait.behind), Some(&[4][..]));
+    assert_eq!((&*locks[2].name, &locks[2].transaction), ("items", &wait.transaction));
     assert!(sent(&activity) >= messages + 2);
     door.open();
     holding.wait().unwrap();
     assert_eq!(waiting.wait(), Ok(Some(())));
     db.run(items.at(&0), async move |tx| tx.insert(items, 1000, item(1)).await).unwrap();
     assert!(db.activity().unwrap().lock_waits.is_empty());
+    // A state that served a client before serves nobody after; a range is shown with its end.
+    let door = Arc::new(Door::default());
+    let reading = {
+        let door = Arc::clone(&door);
+        let read = async move |tx: &mut atrapos::Tx| {
+            tx.scan(items, KeyRange::between(&3_u64, &5_u64), 10).await?;
+            tx.wait_for(door.pass()).await;
+            Ok(())
+        };
+        db.submit(items.at(&7), read).unwrap()
+    };
+    let locks = loop {
+        let locks = db.locks().unwrap();
+        if !locks.is_empty() {
+            break locks;
+        }
+    };
+    assert_eq!((locks.len(), locks[0].client, locks[0].is_exclusive), (1, None, false));
+    assert_eq!((&*locks[0].key, locks[0].until.as_deref()), ("3", Some("5")));
+    door.open();
+    reading.wait().unwrap();
+    assert!(db.locks().unwrap().is_empty());
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub fn password_verifier(password: &str) -> Result<String, String> {
 /// Generates a password of 100 random bits.
 ///
 /// # Errors
-/// When the system has no random numbers.
+/// Fails if the system has no random numbers.
 pub fn generate_password() -> Result<String, String> {
     let mut random = [0; GENERATED];
     SystemRandom::new().fill(&mut random).map_err(|_| NO_RANDOM.to_owned())?;

@@ -1,4 +1,4 @@
-//! What a server remembers of itself for those who look at it.
+//! The past that a server remembers of itself for those who look at it.
 //!
 //! Owns: a sample of the counters for each of the last ten minutes' seconds, and the latest two looks at the workers. Never: asks a worker while
 //! nobody looks.
@@ -36,7 +36,7 @@ pub(crate) struct Monitor {
     looks: AsyncMutex<Option<Look>>,
 }
 
-/// What happened in a second. Rates are per second.
+/// The events of a second. Rates are per second.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Sample {
     /// Its number; the first one since the start has number 1.

@@ -2,7 +2,7 @@
 //!
 //! Owns: their bytes. Never: knows when they are due.
 
-/// What a request for authentication asks for.
+/// The thing that a request for authentication asks for.
 #[derive(Debug)]
 pub(crate) enum Authentication<'a> {
     /// Nothing any more.

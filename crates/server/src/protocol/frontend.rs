@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::body::{Body, Malformed};
 
-/// What Describe and Close name.
+/// The thing that Describe and Close name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A prepared statement.

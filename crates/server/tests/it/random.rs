@@ -1,15 +1,17 @@
-//! Random and damaged messages: the server neither stops nor hangs, and answers in whole messages of the protocol.
+//! Random and damaged messages: the server neither stops nor hangs, answers in whole messages of the protocol, and lets nobody in who has not
+//! proved a password.
 //!
-//! Ten million messages: `ATRAPOS_SEED=0..500000 cargo test --release -p atrapos-server --test it random` (a stream has some 20).
+//! Ten million messages: `ATRAPOS_SEED=0..500000 cargo test --release -p atrapos-server --test it random::any_bytes` (a stream has some 20).
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
 use std::ops::Range;
 
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use tokio::io::AsyncWriteExt;
 
-use crate::raw::{DATABASE, Raw, Running, VERSION, message, startup};
+use crate::raw::{DATABASE, Message, Raw, Running, VERSION, guess, message, startup};
 
 /// Streams of a run.
 const STREAMS: u64 = 200;
@@ -150,4 +152,51 @@ async fn any_bytes_are_answered_in_messages_of_the_protocol() {
         }
     }
     Raw::logged_in(running.address()).await;
+}
+
+/// Makes a stream of a client that has a password to prove: the messages of a proof, some of them damaged, and statements.
+fn log_in(random: &mut StdRng) -> Vec<u8> {
+    let user = one(random, &["ada", "nobody", ""]);
+    let mut bytes = startup(VERSION, &["user", user, "database", DATABASE]);
+    for _ in 0..random.random_range(0..4) {
+        let mut next = match random.random_range(0..3) {
+            0 => valid(random),
+            _ => guess(),
+        };
+        if random.random_range(0..2) == 0 {
+            let at = random.random_range(0..next.len());
+            next[at] = random.random();
+        }
+        bytes.extend_from_slice(&next);
+    }
+    bytes.extend_from_slice(&valid(random));
+    bytes
+}
+
+#[tokio::test]
+async fn any_proof_that_is_none_is_refused() {
+    let running = Running::with_password("correct horse");
+    let address = running.address();
+    let seeds: Vec<u64> = seeds().collect();
+    // Side by side, as an answer to a proof takes its time.
+    for some in seeds.chunks(STREAMS as usize) {
+        let streams = some.iter().map(|seed| tokio::spawn(prove(address, *seed)));
+        for stream in streams.collect::<Vec<_>>() {
+            stream.await.expect("the stream that has panicked says why");
+        }
+    }
+}
+
+/// Sends the stream of a seed, and looks at the answers.
+async fn prove(address: SocketAddr, seed: u64) {
+    let bytes = log_in(&mut StdRng::seed_from_u64(seed));
+    let mut raw = Raw::connect(address).await;
+    let _ = raw.stream.write_all(&bytes).await;
+    let _ = raw.stream.shutdown().await;
+    let answers = raw.until_end().await;
+    let admits =
+        |answer: &Message| answer.tag == b'Z' || (answer.tag == b'R' && answer.body == 0_i32.to_be_bytes());
+    assert!(!answers.iter().any(admits), "seed {seed}: {answers:?}");
+    let is_own = |answer: &Message| answer.tag == b'E' && answer.error().1 == "XX000";
+    assert!(!answers.iter().any(is_own), "seed {seed}: {answers:?}");
 }

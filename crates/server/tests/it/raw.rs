@@ -2,7 +2,7 @@
 //!
 //! Owns: starting both, and framing. Never: hides a message.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use atrapos::{Builder, Database, Schema, ThreadHost};
 use atrapos_server::{Server, ServerOptions, password_verifier};
 use atrapos_sql::{SqlDatabase, SqlOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// The time after which a test gives up waiting for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -175,6 +175,14 @@ pub(crate) fn startup(version: u32, parameters: &[&str]) -> Vec<u8> {
     packet(version, &rest)
 }
 
+/// The messages by which a client that guesses begins to prove a password, and fails.
+pub(crate) fn guess() -> Vec<u8> {
+    let first = b"n,,n=,r=abcdefghijklmnopqrstuvwx";
+    let length = u32::try_from(first.len()).expect("short");
+    let begins = message(b'p', &[&b"SCRAM-SHA-256\0"[..], &length.to_be_bytes(), first].concat());
+    [begins, message(b'p', b"c=biws,r=abc,p=AAAA")].concat()
+}
+
 /// A connection.
 pub(crate) struct Raw {
     pub(crate) stream: TcpStream,
@@ -183,6 +191,13 @@ pub(crate) struct Raw {
 impl Raw {
     pub(crate) async fn connect(address: SocketAddr) -> Raw {
         Raw { stream: TcpStream::connect(address).await.expect("a connection") }
+    }
+
+    /// Connects from another address of this machine.
+    pub(crate) async fn connect_from(own: Ipv4Addr, address: SocketAddr) -> Raw {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind((own, 0).into()).expect("an address of this machine");
+        Raw { stream: socket.connect(address).await.expect("a connection") }
     }
 
     /// Connects and logs in. Returns the messages up to the first ReadyForQuery, too.

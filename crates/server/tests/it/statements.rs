@@ -175,14 +175,14 @@ async fn a_statement_that_waits_is_cancelled() {
         let waited = waiter.execute("update account set balance = 5 where id = 1", &[]).await;
         (waiter, waited)
     });
-    // The request may come before the statement, and is none of it then.
-    let (waiter, waited) = loop {
-        cancel.cancel_query(NoTls).await.expect("sent");
-        if waiting.is_finished() {
-            break waiting.await.expect("no panic");
-        }
+    // One request, for a statement that waits: another one could come when it has ended, and cancel the next one.
+    let (watcher, _) = connect(&running).await;
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'";
+    while watcher.query_one(waits, &[]).await.expect("an answer").get::<_, i64>(0) == 0 {
         tokio::task::yield_now().await;
-    };
+    }
+    cancel.cancel_query(NoTls).await.expect("sent");
+    let (waiter, waited) = waiting.await.expect("no panic");
     assert_eq!(waited.expect_err("cancelled").code(), Some(&SqlState::QUERY_CANCELED));
     held.rollback().await.expect("undone");
     assert_eq!(sum(&waiter).await, 1000);

@@ -291,13 +291,16 @@ impl Binder<'_> {
                 )
                 .at(position));
             }
-            let (ty, modifier) = (first.output.ty, first.output.modifier);
+            let (ty, modifier, origin) = (first.output.ty, first.output.modifier, first.output.origin);
+            let merged = first.merged_with.filter(|_| table.is_none());
+            let of_table = first.table.clone();
+            self.reads(origin);
+            let scope = &self.scopes[self.scopes.len() - 1 - level];
             if let Some(grouping) = &scope.grouping
                 && !grouping.is_inside
             {
                 let Some(group) = grouping.group_of(at) else {
-                    let shown =
-                        if first.table.is_empty() { column } else { format!("{}.{column}", first.table) };
+                    let shown = if of_table.is_empty() { column } else { format!("{of_table}.{column}") };
                     return Err(SqlError::new(
                         SqlState::GROUPING_ERROR,
                         format!(
@@ -310,7 +313,7 @@ impl Binder<'_> {
                     if level == 0 { Expr::Column(group) } else { Expr::Outer { level, column: group } };
                 return Ok(Typed { expr, ty, modifier });
             }
-            if let (Some(merged), None) = (first.merged_with, table) {
+            if let Some(merged) = merged {
                 return self.merged_column(level, at, merged);
             }
             let expr = if level == 0 { Expr::Column(at) } else { Expr::Outer { level, column: at } };

@@ -168,6 +168,7 @@ impl Binder<'_> {
                 return Err(SqlError::unsupported("USING of a column that a RIGHT or FULL JOIN has merged"));
             }
             first.push(left);
+            [left, right].into_iter().for_each(|at| self.reads(columns[at].output.origin));
             let typed = |at: usize| Typed::new(Expr::Column(at), columns[at].output.ty);
             on.push(self.comparison(CompareOp::Eq, typed(left), typed(right))?.expr);
             match kind {
@@ -297,6 +298,7 @@ impl Binder<'_> {
             if catalogs::is_secret(catalog) {
                 self.needs(Object::Secret, &table, Privileges::SELECT);
             }
+            self.tells_of_locks |= catalogs::tells_of_locks(catalog);
             return self.enter(Node::Virtual(catalog), catalogs::columns(catalog), known, alias, columns);
         }
         Err(crate::schema::no_relation(&table).at(self.position_of(name)))
@@ -316,9 +318,9 @@ impl Binder<'_> {
         (self.scopes, self.named) = (scopes, named);
         self.acting = acting;
         let mut bound = bound?;
-        for (column, kept) in bound.columns.iter_mut().zip(&view.columns) {
+        for ((column, kept), number) in bound.columns.iter_mut().zip(&view.columns).zip(1..) {
             column.name.clone_from(&kept.name);
-            column.origin = (0, 0);
+            column.origin = (view.oid(), number);
         }
         Ok(bound)
     }

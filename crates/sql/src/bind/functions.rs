@@ -213,6 +213,7 @@ impl Binder<'_> {
             }
             _ => {}
         }
+        self.tells_of_locks |= name == "pg_blocking_pids";
         let types: Vec<SqlType> = arguments.iter().map(|argument| argument.ty).collect();
         let function = resolve(name, &types)?;
         let mut bound = Vec::new();

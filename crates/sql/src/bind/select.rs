@@ -313,6 +313,8 @@ impl Binder<'_> {
             }
             bound.push((expr, column.output.clone()));
         }
+        let read: Vec<(u32, i16)> = bound[before..].iter().map(|(_, column)| column.origin).collect();
+        read.into_iter().for_each(|origin| self.reads(origin));
         for (place, at, other) in merged {
             let typed = self.merged_column(0, at, other)?;
             let name = std::mem::take(&mut bound[place].1.name);

@@ -39,9 +39,9 @@ impl Binder<'_> {
             return Err(SqlError::unsupported("INSERT into what is no table"));
         };
         let table = self.table(name)?;
-        self.needs(Object::Table, &table.name, Privileges::INSERT);
         let columns = self.insert_columns(&table, &insert.columns)?;
-        let (source, values) = self.insert_source(insert, &table, &columns)?;
+        let (source, values, given) = self.insert_source(insert, &table, &columns)?;
+        self.needs_of(&table, given, Privileges::INSERT);
         let checks = self.table_checks(&table)?;
         let alias =
             insert.table_alias.as_ref().map_or_else(|| table.name.clone(), |alias| ident(&alias.alias));
@@ -49,9 +49,6 @@ impl Binder<'_> {
         self.scopes.push(Scope { columns: scope_columns(&table, &alias), ..Scope::default() });
         let returning = self.returning(insert.returning.as_deref());
         self.scopes.pop();
-        if insert.returning.is_some() {
-            self.needs(Object::Table, &table.name, Privileges::SELECT);
-        }
         Ok(Insert { table, source, values, on_conflict, conflict_filter, checks, returning: returning? })
     }
 
@@ -79,13 +76,13 @@ impl Binder<'_> {
         Ok(columns)
     }
 
-    /// The rows to be inserted, and the value of each column of the table for one of them.
+    /// The rows to be inserted, the value of each column of the table for one of them, and the columns that are given one.
     fn insert_source(
         &mut self,
         insert: &ast::Insert,
         table: &TableEntry,
         columns: &[usize],
-    ) -> Result<(Node, Vec<Expr>), SqlError> {
+    ) -> Result<(Node, Vec<Expr>, Vec<usize>), SqlError> {
         let mut given: Vec<Option<Expr>> = vec![None; table.columns.len()];
         let source = match &insert.source {
             None => Node::Values(vec![Vec::new()]),
@@ -113,6 +110,9 @@ impl Binder<'_> {
                 }
             },
         };
+        let named = if insert.columns.is_empty() { 0 } else { columns.len() };
+        let is_given = |column: &usize| given[*column].is_some() || columns[..named].contains(column);
+        let written = (0..given.len()).filter(is_given).collect();
         let mut values = Vec::new();
         for (column, value) in given.into_iter().enumerate() {
             values.push(match value {
@@ -120,7 +120,7 @@ impl Binder<'_> {
                 None => self.default_of(table, column)?,
             });
         }
-        Ok((source, values))
+        Ok((source, values, written))
     }
 
     fn refuse_always(&self, table: &TableEntry, column: usize) -> Result<(), SqlError> {
@@ -203,12 +203,12 @@ impl Binder<'_> {
             None if matches!(conflict.action, ast::OnConflictAction::DoNothing)
                 && table.indexes.iter().filter(|index| index.meta.unique).count() <= 1 => {}
             Some(ast::ConflictTarget::Columns { columns, predicate: None }) => {
-                self.needs(Object::Table, &table.name, Privileges::SELECT);
                 let mut named: Vec<usize> = Vec::new();
                 for column in columns {
                     let name = ident(column);
                     named.push(table.column(&name).ok_or_else(|| table.no_column(&name))?);
                 }
+                self.needs_of(table, named.iter().copied(), Privileges::SELECT);
                 named.sort_unstable();
                 let mut sorted = key.clone();
                 sorted.sort_unstable();
@@ -225,7 +225,6 @@ impl Binder<'_> {
             ast::OnConflictAction::DoNothing => return Ok((Some(Vec::new()), None)),
             ast::OnConflictAction::DoUpdate(update) => update,
         };
-        self.needs(Object::Table, &table.name, Privileges::UPDATE);
         let mut columns = scope_columns(table, alias);
         // The row that could not be inserted has its columns behind those of the one that is there, by name of it alone.
         columns.extend(
@@ -235,6 +234,7 @@ impl Binder<'_> {
         );
         self.scopes.push(Scope { columns, ..Scope::default() });
         let bound = self.assignments(&update.assignments, table).and_then(|assignments| {
+            self.needs_of(table, assignments.iter().map(|(column, _)| *column), Privileges::UPDATE);
             let filter =
                 update.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
             if filter.as_ref().is_some_and(|filter| !filter.subqueries().is_empty()) {
@@ -284,12 +284,7 @@ impl Binder<'_> {
         let checks = self.table_checks(&table)?;
         let returning = self.returning(update.returning.as_deref())?;
         self.scopes.pop();
-        self.needs(Object::Table, &table.name, Privileges::UPDATE);
-        let mut read = Vec::new();
-        assignments.iter().for_each(|(_, value)| value.columns(&mut read));
-        if update.selection.is_some() || returning.is_some() || !read.is_empty() {
-            self.needs(Object::Table, &table.name, Privileges::SELECT);
-        }
+        self.needs_of(&table, assignments.iter().map(|(column, _)| *column), Privileges::UPDATE);
         let read = assignments.iter().map(|(_, expr)| expr);
         let (scan, from) = self.target_rows(&mut target, &table, read, returning.as_ref())?;
         Ok(Update { scan, from, assignments, checks, returning })
@@ -319,9 +314,6 @@ impl Binder<'_> {
         let returning = self.returning(delete.returning.as_deref())?;
         self.scopes.pop();
         self.needs(Object::Table, &table.name, Privileges::DELETE);
-        if delete.selection.is_some() || returning.is_some() {
-            self.needs(Object::Table, &table.name, Privileges::SELECT);
-        }
         let (scan, using) = self.target_rows(&mut target, &table, std::iter::empty(), returning.as_ref())?;
         Ok(Delete { scan, using, returning })
     }

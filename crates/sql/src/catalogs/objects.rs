@@ -2,7 +2,7 @@
 
 use super::{Catalog, INFORMATION_SCHEMA, PG_CATALOG, PUBLIC, ROLE, catalogs, constraints, namespace_of};
 use crate::expr::{Env, Row};
-use crate::roles::{Object, Roles};
+use crate::roles::{Item, Object, Roles};
 use crate::schema::TableEntry;
 use crate::types::Modifier;
 use crate::types::SqlType::{
@@ -140,7 +140,7 @@ const ACCESS: usize = 28;
 fn owned(mut row: Row, roles: &Roles, name: &str, object: Object) -> Row {
     row[OWNER] = int(roles.owner_of(name));
     if let Some(access) = roles.relations.get(name).filter(|access| access.granted.is_some()) {
-        row[ACCESS] = Value::Array(roles.items(access, object).into_iter().map(Value::from).collect());
+        row[ACCESS] = shown(roles, &access.items(object));
     }
     row
 }
@@ -218,6 +218,9 @@ const ATTRIBUTE: &[(&str, SqlType)] = &[
     ("attfdwoptions", TextArray),
 ];
 
+/// The place of the access list in an attribute.
+const COLUMN_ACCESS: usize = 22;
+
 /// An attribute: its relation, name, type, number and modifier; whether it may be NULL and has a default; its identity.
 fn attribute(
     of: u32,
@@ -257,13 +260,27 @@ fn attribute(
     ]
 }
 
+/// An access list, as catalogs have it.
+fn shown(roles: &Roles, items: &[Item]) -> Value {
+    Value::Array(roles.shown(items).into_iter().map(Value::from).collect())
+}
+
 fn attributes(env: &Env) -> Vec<Row> {
     let mut rows = Vec::new();
-    for view in env.schema.views.values() {
+    let roles = &env.schema.roles;
+    let with_access = |mut row: Row, relation: &str, column: &str| {
+        let items = roles.relations.get(relation).map_or(&[][..], |access| access.items_of(column));
+        if !items.is_empty() {
+            row[COLUMN_ACCESS] = shown(roles, items);
+        }
+        row
+    };
+    for (name, view) in &env.schema.views {
         for (at, column) in view.columns.iter().enumerate() {
             let ty = SqlType::from_oid(column.ty).unwrap_or(SqlType::Text);
             let modifier = Modifier::from_code(ty, column.modifier.into());
-            rows.push(attribute(view.oid(), &column.name, ty, at, modifier, (false, false), ""));
+            let row = attribute(view.oid(), &column.name, ty, at, modifier, (false, false), "");
+            rows.push(with_access(row, name, &column.name));
         }
     }
     for table in env.schema.tables.values() {
@@ -271,7 +288,8 @@ fn attributes(env: &Env) -> Vec<Row> {
             let identity = column.identity.map(String::from).unwrap_or_default();
             let has_default = column.default.is_some() && column.identity.is_none();
             let flags = (column.not_null, has_default);
-            rows.push(attribute(table.oid, &column.name, column.ty, at, column.modifier, flags, &identity));
+            let row = attribute(table.oid, &column.name, column.ty, at, column.modifier, flags, &identity);
+            rows.push(with_access(row, &table.name, &column.name));
         }
         for index in &table.indexes {
             for (at, (column, _)) in index.meta.columns.iter().enumerate() {
@@ -460,8 +478,8 @@ const NAMESPACE: &[(&str, SqlType)] =
 fn namespaces(env: &Env) -> Vec<Row> {
     let all = [(PG_CATALOG, "pg_catalog"), (PUBLIC, "public"), (INFORMATION_SCHEMA, "information_schema")];
     let roles = &env.schema.roles;
-    let items = || roles.items(&roles.schema, Object::Schema).into_iter().map(Value::from).collect();
-    let access = |oid| if oid == PUBLIC { Value::Array(items()) } else { Value::Null };
+    let items = || shown(roles, &roles.schema.items(Object::Schema));
+    let access = |oid| if oid == PUBLIC { items() } else { Value::Null };
     all.map(|(oid, name)| vec![int(oid), text(name), int(ROLE), access(oid)]).to_vec()
 }
 

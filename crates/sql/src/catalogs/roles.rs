@@ -2,7 +2,7 @@
 
 use super::Catalog;
 use crate::expr::{Env, Row};
-use crate::roles::{Access, Object, PUBLIC, Privileges, Role, SUPERUSER};
+use crate::roles::{Item, Object, PUBLIC, Privileges, Role, SUPERUSER};
 use crate::types::SqlType::{self, Bool, Int4, Name, Oid, OidArray, Text, TextArray, Timestamptz, Varchar};
 use crate::value::Value;
 
@@ -33,6 +33,8 @@ pub(super) static CATALOGS: &[Catalog] = &[
     of_server("pg_auth_members", 1261, MEMBERS, members),
     of_standard("table_privileges", 13_104, PRIVILEGES, |env| privileges(env, true)),
     of_standard("role_table_grants", 13_105, PRIVILEGES, |env| privileges(env, false)),
+    of_standard("column_privileges", 13_108, COLUMN_PRIVILEGES, |env| column_privileges(env, true)),
+    of_standard("role_column_grants", 13_109, COLUMN_PRIVILEGES, |env| column_privileges(env, false)),
     of_standard("enabled_roles", 13_106, &[("role_name", Name)], enabled_roles),
     of_standard("applicable_roles", 13_107, APPLICABLE, applicable_roles),
 ];
@@ -62,7 +64,15 @@ const ROLES: &[(&str, SqlType)] = &[
 ];
 
 fn roles(env: &Env, password: fn(&Role) -> Value) -> Vec<Row> {
-    let row = |role: &Role| {
+    rows_of(env, password, |_| true).collect()
+}
+
+fn rows_of<'e>(
+    env: &'e Env,
+    password: fn(&Role) -> Value,
+    of: fn(&Role) -> bool,
+) -> impl Iterator<Item = Row> + 'e {
+    let row = move |role: &Role| {
         let flag = Value::Bool;
         vec![
             text(&role.name),
@@ -81,7 +91,7 @@ fn roles(env: &Env, password: fn(&Role) -> Value) -> Vec<Row> {
             Value::Int(role.id.into()),
         ]
     };
-    env.schema.roles.roles.values().map(row).collect()
+    env.schema.roles.roles.values().filter(move |role| of(role)).map(row)
 }
 
 const AUTHID: &[(&str, SqlType)] = &[
@@ -100,10 +110,16 @@ const AUTHID: &[(&str, SqlType)] = &[
 ];
 
 fn authids(env: &Env) -> Vec<Row> {
-    let places = AUTHID.iter().map(|(name, _)| ROLES.iter().position(|(other, _)| other == name));
-    let places: Vec<usize> = places.flatten().collect();
-    let row = |row: Row| places.iter().map(|at| row[*at].clone()).collect();
-    roles(env, password).into_iter().map(row).collect()
+    let names = AUTHID.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    shown(env, password, &names, |_| true)
+}
+
+/// Some columns of roles.
+fn shown(env: &Env, password: fn(&Role) -> Value, names: &[&str], of: fn(&Role) -> bool) -> Vec<Row> {
+    let places = names.iter().flat_map(|name| ROLES.iter().position(|(other, _)| other == name));
+    let places: Vec<usize> = places.collect();
+    let roles = rows_of(env, password, of);
+    roles.map(|row| places.iter().map(|at| row[*at].clone()).collect()).collect()
 }
 
 const USER: &[(&str, SqlType)] = &[
@@ -118,21 +134,21 @@ const USER: &[(&str, SqlType)] = &[
     ("useconfig", TextArray),
 ];
 
+/// The columns of roles that those of users are.
+const OF_USERS: &[&str] = &[
+    "rolname",
+    "oid",
+    "rolcreatedb",
+    "rolsuper",
+    "rolreplication",
+    "rolbypassrls",
+    "rolpassword",
+    "rolvaliduntil",
+    "rolconfig",
+];
+
 fn users(env: &Env, password: fn(&Role) -> Value) -> Vec<Row> {
-    let row = |role: &Role| {
-        vec![
-            text(&role.name),
-            Value::Int(role.id.into()),
-            Value::Bool(role.create_db),
-            Value::Bool(role.superuser),
-            Value::Bool(role.id == SUPERUSER),
-            Value::Bool(role.id == SUPERUSER),
-            password(role),
-            Value::Null,
-            Value::Null,
-        ]
-    };
-    env.schema.roles.roles.values().filter(|role| role.login).map(row).collect()
+    shown(env, password, OF_USERS, |role| role.login)
 }
 
 const GROUP: &[(&str, SqlType)] = &[("groname", Name), ("grosysid", Oid), ("grolist", OidArray)];
@@ -189,35 +205,109 @@ const PRIVILEGES: &[(&str, SqlType)] = &[
     ("with_hierarchy", Text),
 ];
 
-/// Privileges of tables and views that the role has granted or was granted; those that all have if they are wanted.
-fn privileges(env: &Env, with_public: bool) -> Vec<Row> {
+/// Tables and views with their columns, for catalogs of privileges.
+fn relations(env: &Env) -> Vec<(&String, Object, Vec<&String>)> {
+    let tables = env.schema.tables.iter().map(|(name, table)| {
+        (name, Object::Table, table.columns.iter().map(|column| &column.name).collect())
+    });
+    let views =
+        env.schema.views.iter().map(|(name, view)| {
+            (name, Object::View, view.columns.iter().map(|column| &column.name).collect())
+        });
+    tables.chain(views).collect()
+}
+
+/// A privilege between two roles, for `information_schema`.
+struct Granted {
+    item: Item,
+    privilege: Privileges,
+    word: &'static str,
+    /// The names of the grantor and the grantee.
+    names: [Value; 2],
+    is_grantable: Value,
+}
+
+/// The privileges of a list that the role has granted or was granted; those that all have if they are wanted.
+fn granted(env: &Env, owner: u32, items: &[Item], with_public: bool) -> Vec<Granted> {
     let roles = &env.schema.roles;
-    let acting = roles.acting(env.session.role);
-    let is_super = roles.is_superuser(env.session.role);
-    let tables = env.schema.tables.keys().map(|name| (name, Object::Table));
-    let views = env.schema.views.keys().map(|name| (name, Object::View));
+    let is_own = |role: u32| roles.acts_as(env.session.role, role);
+    let concerns = |item: &&Item| {
+        is_own(item.grantor) || if item.grantee == PUBLIC { with_public } else { is_own(item.grantee) }
+    };
+    let shown = |role: u32| if role == PUBLIC { text("PUBLIC") } else { Value::from(roles.name_of(role)) };
+    let all = |item: &Item| {
+        let item = *item;
+        let is_owner = item.grantee != PUBLIC && roles.acts_as(item.grantee, owner);
+        let names = Privileges::NAMES.iter().filter(move |(one, _, _)| item.privileges.has_any(*one));
+        names.map(move |(privilege, _, word)| Granted {
+            item,
+            privilege: *privilege,
+            word,
+            names: [shown(item.grantor), shown(item.grantee)],
+            is_grantable: yes(is_owner || item.options.has_any(*privilege)),
+        })
+    };
+    items.iter().filter(concerns).flat_map(all).collect()
+}
+
+fn yes(is: bool) -> Value {
+    text(if is { "YES" } else { "NO" })
+}
+
+/// Privileges of tables and views.
+fn privileges(env: &Env, with_public: bool) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (name, object) in tables.chain(views) {
-        let Access { owner, .. } = roles.access(name);
-        for (grantee, held) in roles.access(name).entries(object) {
-            let concerns = is_super || acting.contains(&owner) || acting.contains(&grantee);
-            let is_for_all = grantee == PUBLIC && with_public;
-            if !concerns && !is_for_all {
-                continue;
-            }
-            let shown = if grantee == PUBLIC { "PUBLIC".to_owned() } else { roles.name_of(grantee) };
-            let yes = |is: bool| text(if is { "YES" } else { "NO" });
-            for (privilege, _, word) in Privileges::NAMES.iter().filter(|(one, _, _)| held.has_any(*one)) {
-                rows.push(vec![
-                    Value::from(roles.name_of(owner)),
-                    Value::text(&shown),
-                    text(&env.session.database),
-                    text("public"),
-                    text(name),
-                    text(word),
-                    yes(grantee != PUBLIC && roles.acts_as(grantee, owner)),
-                    yes(*privilege == Privileges::SELECT),
-                ]);
+    for (name, object, _) in relations(env) {
+        let access = env.schema.roles.access(name);
+        for granted in granted(env, access.owner, &access.items(object), with_public) {
+            let [grantor, grantee] = granted.names;
+            rows.push(vec![
+                grantor,
+                grantee,
+                text(&env.session.database),
+                text("public"),
+                text(name),
+                text(granted.word),
+                granted.is_grantable,
+                yes(granted.privilege == Privileges::SELECT),
+            ]);
+        }
+    }
+    rows
+}
+
+const COLUMN_PRIVILEGES: &[(&str, SqlType)] = &[
+    ("grantor", Name),
+    ("grantee", Name),
+    ("table_catalog", Name),
+    ("table_schema", Name),
+    ("table_name", Name),
+    ("column_name", Name),
+    ("privilege_type", Varchar),
+    ("is_grantable", Text),
+];
+
+/// Privileges of columns: those that were granted as such, and those of the whole table or view, each once.
+fn column_privileges(env: &Env, with_public: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, object, columns) in relations(env) {
+        let access = env.schema.roles.access(name);
+        let of_table = access.items(object);
+        for column in columns {
+            let items = [&of_table[..], access.items_of(column)].concat();
+            let mut all = granted(env, access.owner, &items, with_public);
+            all.retain(|one| Privileges::OF_COLUMNS.has_all(one.privilege));
+            let mut known = Vec::new();
+            for Granted { item, privilege, word, names, is_grantable } in all {
+                let one = (item.grantor, item.grantee, privilege, is_grantable.as_text() == Some("YES"));
+                if known.contains(&one) {
+                    continue;
+                }
+                known.push(one);
+                let [grantor, grantee] = names;
+                let place = [text(&env.session.database), text("public"), text(name), text(column)];
+                let row = [grantor, grantee].into_iter().chain(place).chain([text(word), is_grantable]);
+                rows.push(row.collect());
             }
         }
     }

@@ -1,12 +1,13 @@
-//! Catalogs of what goes on: connections, advisory locks, counts of the database.
+//! Catalogs of what goes on: connections, counts of the database.
 //!
 //! Columns of PostgreSQL for what is not counted here are left out, so that nobody takes a zero for a count.
 
 use atrapos::AbortReason;
 
 use super::{Catalog, ROLE};
+use crate::activity::ActivityState;
 use crate::expr::{Env, Row};
-use crate::types::SqlType::{self, Bool, Float8, Int2, Int4, Int8, Name, Oid, Text, Timestamptz};
+use crate::types::SqlType::{self, Float8, Int4, Int8, Name, Oid, Text, Timestamptz};
 use crate::value::Value;
 
 pub(super) static CATALOGS: &[Catalog] = &[
@@ -31,11 +32,10 @@ pub(super) static CATALOGS: &[Catalog] = &[
         columns: STATEMENTS,
         rows: statements,
     },
-    Catalog { schema: "pg_catalog", name: "pg_locks", oid: 12_005, columns: LOCKS, rows: locks },
 ];
 
 /// The number of the one database.
-const DATABASE_OID: i64 = 5;
+pub(super) const DATABASE_OID: i64 = 5;
 
 const ACTIVITY: &[(&str, SqlType)] = &[
     ("datid", Oid),
@@ -48,6 +48,8 @@ const ACTIVITY: &[(&str, SqlType)] = &[
     ("xact_start", Timestamptz),
     ("query_start", Timestamptz),
     ("state_change", Timestamptz),
+    ("wait_event_type", Text),
+    ("wait_event", Text),
     ("state", Text),
     ("query", Text),
     ("backend_type", Text),
@@ -56,11 +58,14 @@ const ACTIVITY: &[(&str, SqlType)] = &[
 fn activity(env: &Env) -> Vec<Row> {
     let moment = |moment: Option<i64>| moment.map_or(Value::Null, Value::Timestamp);
     let roles = &env.schema.roles;
+    let waits = super::locks::waits(env);
     let row = |(number, activity): (i32, std::sync::Arc<crate::activity::Activity>)| {
         let mut doing = activity.doing();
         let role = roles.named(&activity.user).map_or(0, |role| role.id);
+        let mut wait = wait_event(waits.get(&number).copied(), doing.state);
         if !roles.acts_as(env.session.role, role) {
             doing.query = "<insufficient privilege>".into();
+            wait = (Value::Null, Value::Null);
         }
         vec![
             Value::Int(DATABASE_OID),
@@ -73,12 +78,23 @@ fn activity(env: &Env) -> Vec<Row> {
             moment(doing.transaction_began),
             moment(doing.query_began),
             Value::Timestamp(doing.changed),
+            wait.0,
+            wait.1,
             Value::text(doing.state.name()),
             Value::text(&doing.query),
             Value::text("client backend"),
         ]
     };
     env.session.connections.activity().into_iter().map(row).collect()
+}
+
+/// The kind and the name of what a connection waits for: a lock, or the next statement of its client.
+fn wait_event(lock: Option<&'static str>, state: ActivityState) -> (Value, Value) {
+    match (state, lock) {
+        (ActivityState::Active, Some(lock)) => (Value::text("Lock"), Value::text(lock)),
+        (ActivityState::Active, None) => (Value::Null, Value::Null),
+        _ => (Value::text("Client"), Value::text("ClientRead")),
+    }
 }
 
 const DATABASE: &[(&str, SqlType)] = &[
@@ -134,34 +150,4 @@ fn statements(env: &Env) -> Vec<Row> {
         ]
     };
     env.session.counts.all().into_iter().filter(|(_, total)| total.calls > 0).map(row).collect()
-}
-
-const LOCKS: &[(&str, SqlType)] = &[
-    ("locktype", Text),
-    ("database", Oid),
-    ("relation", Oid),
-    ("classid", Oid),
-    ("objid", Oid),
-    ("objsubid", Int2),
-    ("pid", Int4),
-    ("mode", Text),
-    ("granted", Bool),
-];
-
-/// Advisory locks. Those of rows are the engine's, which enters them only when a transaction has to wait.
-fn locks(env: &Env) -> Vec<Row> {
-    let row = |held: crate::advisory::Held| {
-        vec![
-            Value::text("advisory"),
-            Value::Int(DATABASE_OID),
-            Value::Null,
-            Value::Int(held.key.class.into()),
-            Value::Int(held.key.object.into()),
-            Value::Int(if held.key.is_pair { 2 } else { 1 }),
-            Value::Int(held.owner.into()),
-            Value::text(if held.is_shared { "ShareLock" } else { "ExclusiveLock" }),
-            Value::Bool(true),
-        ]
-    };
-    env.session.connections.advisory.all().into_iter().map(row).collect()
 }

@@ -49,14 +49,12 @@ impl Connection {
         let session = self.session();
         let schema = self.database.schema();
         let target = Arc::new(Binder::new(&schema, text, &[]).copy_target(table, columns)?);
-        let needed = Need {
-            object: Object::Table,
-            name: target.table.name.clone(),
-            privileges: Privileges::INSERT,
-            by: None,
-        };
+        let mut needed = Need::new(Object::Table, &target.table.name, Privileges::INSERT);
+        for column in &target.columns {
+            needed.add_column(&target.table.columns[*column].name, Privileges::INSERT);
+        }
         self.check_needs(&schema, &[needed])?;
-        let env = Env { params: Arc::from([]), outer: Vec::new(), subqueries: Vec::new(), session, schema };
+        let env = Env::new(Arc::from([]), session, schema);
         if self.open.is_none() {
             let route = self.any_worker();
             self.begin_at(route).await?;
@@ -97,11 +95,16 @@ impl Connection {
             rows,
             first: before + 1,
         };
-        match &mut self.open {
-            Some(open) => open.ask(|reply| Command::Copy(Box::new(batch), reply)).await?,
-            None => return Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
+        let done = match &mut self.open {
+            Some(open) => open.ask(|reply| Command::Copy(Box::new(batch), reply)).await,
+            None => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
+        };
+        match done {
+            Err(error) if error.code == SqlState::CONFIGURATION_LIMIT_EXCEEDED => {
+                Err(too_large(&target.table.name, before, count, &error))
+            }
+            done => done.map(|()| count),
         }
-        Ok(count)
     }
 
     async fn copy_out(
@@ -161,6 +164,17 @@ impl Connection {
         sink.complete(&format!("COPY {}", answer.count));
         Ok(())
     }
+}
+
+/// The error for a COPY whose changes are too many for one transaction; says how many lines are not.
+#[cold]
+fn too_large(table: &str, before: u64, batch: u64, error: &SqlError) -> SqlError {
+    let most = if before == 0 { format!("fewer than {batch}") } else { format!("at most {before}") };
+    let why = format!(
+        "COPY into table \"{table}\" has more changes after line {before} than one transaction may have, and nothing of it was kept; \
+         load it in parts of {most} lines, each by a COPY in a transaction of its own"
+    );
+    SqlError::new(error.code, why).detail(error.message.clone())
 }
 
 fn format_of(form: &Form) -> Format {

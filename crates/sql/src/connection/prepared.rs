@@ -60,13 +60,7 @@ impl Connection {
             )));
         }
         let schema = self.database.schema();
-        let env = Env {
-            params: Arc::from([]),
-            outer: Vec::new(),
-            subqueries: Vec::new(),
-            session: self.session(),
-            schema: Arc::clone(&schema),
-        };
+        let env = Env::new(Arc::from([]), self.session(), Arc::clone(&schema));
         let mut values = Vec::with_capacity(parameters.len());
         for (parameter, ty) in parameters.iter().zip(plan.types.iter()) {
             values.push(Binder::new(&schema, "", &[]).value(parameter, *ty)?.eval(&env, &[])?);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use atrapos::activity::LockActivity;
 use atrapos::catalog::Value as Stored;
 use atrapos::{Route, WorkerId};
 
@@ -85,7 +86,10 @@ impl Connection {
         let schema = self.database.schema();
         self.check_needs(&schema, &planned.plan.needs)?;
         let session = self.session();
-        let env = Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema };
+        let mut env = Env::new(params, session, schema);
+        if planned.plan.tells_of_locks {
+            env.locks = Some(Box::pin(self.look_at_locks()).await?);
+        }
         let request = Request {
             plan: Arc::clone(&planned.plan),
             env,
@@ -127,6 +131,12 @@ impl Connection {
         }
     }
 
+    /// The locks that transactions hold now. Workers are asked by a thread that is not one of them.
+    async fn look_at_locks(&self) -> Result<Arc<Vec<LockActivity>>, SqlError> {
+        let database = Arc::clone(self.database.database());
+        blocking(move || database.locks().map(Arc::new).map_err(|abort| SqlError::of_abort(&abort))).await
+    }
+
     fn note_generation(&self) {
         if self.noted.load(Ordering::Relaxed) == 0 {
             self.noted.store(self.database.generation(), Ordering::SeqCst);
@@ -136,7 +146,7 @@ impl Connection {
     /// Begins the procedure of the transaction, with the savepoints that were set before.
     pub(super) async fn begin_at(&mut self, route: Route) -> Result<(), SqlError> {
         self.note_generation();
-        let mut open = Open::begin(self.database.database(), route).await?;
+        let mut open = Open::begin(self.database.database(), route, self.process_id).await?;
         for name in &self.savepoints {
             open.ask(|reply| Command::Savepoint(name.clone(), reply)).await?;
         }

@@ -373,13 +373,8 @@ impl Connection {
         let began = Instant::now();
         let mut planned = self.plan(statement, text, &[], false).await?;
         planned.count = None;
-        let env = Env {
-            params: planned.types.iter().map(|_| Value::Null).collect(),
-            outer: Vec::new(),
-            subqueries: Vec::new(),
-            session: self.session(),
-            schema: self.database.schema(),
-        };
+        let params = planned.types.iter().map(|_| Value::Null).collect();
+        let env = Env::new(params, self.session(), self.database.schema());
         self.check_needs(&env.schema, &planned.plan.needs)?;
         let is_routed = route_of(&planned.plan, &env)?.is_some();
         let mut lines = Vec::new();

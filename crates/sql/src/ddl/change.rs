@@ -69,13 +69,7 @@ impl Change<'_> {
             engine: Arc::clone(self.db.database()),
             counts: Arc::clone(self.db.counts()),
         };
-        Env {
-            params: Arc::from([]),
-            outer: Vec::new(),
-            subqueries: Vec::new(),
-            session: Arc::new(session),
-            schema: self.db.schema(),
-        }
+        Env::new(Arc::from([]), Arc::new(session), self.db.schema())
     }
 
     pub(super) fn add_check_to(&self, table: &TableEntry, meta: &TableMeta) -> Result<(), SqlError> {
@@ -210,8 +204,9 @@ impl Change<'_> {
         }
         let column = &mut meta.columns[at];
         column.engine = Some(table.handle.columns()[at].name.clone());
-        column.name = new;
+        column.name.clone_from(&new);
         self.keep_table(&table.name, &meta)?;
+        self.change_column_access(&table.name, &old, Some(new))?;
         self.db.reload()
     }
 

@@ -260,7 +260,7 @@ impl Change<'_> {
             if access.owner == role.id {
                 return Err(needed(format!("owner of {what}")));
             }
-            if access.granted.iter().flatten().any(|(id, _)| *id == role.id) {
+            if access.concerns(role.id) {
                 return Err(needed(format!("privileges for {what}")));
             }
         }

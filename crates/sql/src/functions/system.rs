@@ -2,6 +2,7 @@
 
 use super::texts::quote_ident;
 use super::{ANY, Function, int, invalid_parameter, lenient, strict, text, variadic, volatile};
+use crate::catalogs;
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
@@ -10,8 +11,8 @@ use crate::schema::TableEntry;
 use crate::session;
 use crate::settings::SERVER_VERSION;
 use crate::types::SqlType::{
-    self, Bool, Date, Int2, Int4, Int8, Name, NameArray, NodeTree, Oid, Regclass, Regtype, Text, Timestamp,
-    Timestamptz, Uuid,
+    self, Bool, Date, Int2, Int4, Int4Array, Int8, Name, NameArray, NodeTree, Oid, Regclass, Regtype, Text,
+    Timestamp, Timestamptz, Uuid,
 };
 use crate::types::{Modifier, format_type};
 use crate::value::Value;
@@ -44,12 +45,15 @@ pub(super) static FUNCTIONS: &[Function] = &[
         let value = env.session.settings.get(text(a, 0)).map(Value::text);
         if matches!(a.get(1), Some(Value::Bool(true))) { Ok(value.unwrap_or(Value::Null)) } else { value }
     }),
+    volatile("pg_blocking_pids", &[Int4], Int4Array, |env, a| {
+        Ok(Value::Array(catalogs::locks::blocking(env, int(a, 0)).into_iter().map(Value::Int).collect()))
+    }),
     strict("pg_backend_pid", &[], Int4, |env, _| Ok(Value::Int(env.session.process_id.into()))),
     strict("pg_is_in_recovery", &[], Bool, |_, _| Ok(Value::Bool(false))),
     strict("pg_encoding_to_char", &[Int4], Name, |_, _| Ok(Value::text("UTF8"))),
     strict("pg_table_is_visible", &[Oid], Bool, |_, a| {
         let oid = u32::try_from(int(a, 0)).unwrap_or(0);
-        Ok(Value::Bool(!crate::catalogs::is_of_standard(oid)))
+        Ok(Value::Bool(!catalogs::is_of_standard(oid)))
     }),
     strict("pg_type_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
     strict("pg_collation_is_visible", &[Oid], Bool, |_, _| Ok(Value::Bool(true))),
@@ -220,7 +224,11 @@ fn require_of_sequence(env: &Env, name: &str, one_of: Privileges) -> Result<(), 
         columns.any(|column| column.identity.is_some() && column.sequence.as_deref() == Some(name))
     };
     let table = env.schema.tables.values().find(is_identity);
-    match table.map(|table| roles.privileges(role, Object::Table, &table.name)) {
+    let held = |table: &std::sync::Arc<TableEntry>| {
+        let of_columns = roles.any_column_privileges(role, &table.name);
+        roles.privileges(role, Object::Table, &table.name).and(of_columns)
+    };
+    match table.map(held) {
         Some(held) if held.has_all(Privileges::INSERT) && one_of.has_any(Privileges::USAGE) => Ok(()),
         _ => Err(denied(Object::Sequence, name)),
     }
@@ -266,8 +274,7 @@ fn index_definition(env: &Env, oid: i64, column: i64) -> Result<Value, SqlError>
 }
 
 fn constraint_definition(env: &Env, oid: i64) -> Result<Value, SqlError> {
-    let found =
-        crate::catalogs::constraints(&env.schema).into_iter().find(|found| i64::from(found.oid) == oid);
+    let found = catalogs::constraints(&env.schema).into_iter().find(|found| i64::from(found.oid) == oid);
     let Some(found) = found else { return Ok(Value::Null) };
     let columns = columns_of(&found.table, found.columns.iter().copied());
     Ok(Value::from(match found.kind {

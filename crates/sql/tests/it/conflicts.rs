@@ -274,6 +274,52 @@ fn advisory_locks_are_waited_for_and_go_with_their_owners() {
 }
 
 #[test]
+fn locks_and_waits_are_told_of_with_their_sessions() {
+    let database = filled();
+    let (mut one, mut other) = (Client::numbered(&database, 1), Client::numbered(&database, 2));
+    one.run("BEGIN; UPDATE t SET v = 5 WHERE a = 1; SELECT pg_advisory_xact_lock(3)");
+    let held = "SELECT pid, locktype, mode, granted, key, waitstart IS NULL FROM pg_locks \
+         WHERE relation = 't'::regclass AND pid = 1";
+    assert_eq!(one.rows(held), "1|tuple|ExclusiveLock|t|1|t");
+    let waiting = thread::spawn(move || {
+        other.run("UPDATE t SET v = 6 WHERE a = 1");
+        other.run("SELECT pg_advisory_lock(3)");
+        other
+    });
+    let wait = |kind: &str| {
+        format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND wait_event_type = 'Lock' AND wait_event = '{kind}'"
+        )
+    };
+    while one.rows(&wait("tuple")) != "1" {
+        thread::yield_now();
+    }
+    // Also where the catalog is joined with a table, in a transaction that runs on a worker.
+    let waits = "SELECT l.pid, l.mode, l.granted, l.waitstart >= now(), pg_blocking_pids(l.pid) FROM pg_locks l, t \
+         WHERE t.a = 1 AND l.relation = 't'::regclass AND NOT l.granted";
+    assert_eq!(one.rows(waits), "2|ExclusiveLock|f|t|{1}");
+    assert_eq!(one.rows("SELECT pg_blocking_pids(1), pg_blocking_pids(2)"), "{}|{1}");
+    assert_eq!(one.rows("SELECT wait_event FROM pg_stat_activity WHERE pid = 1"), "NULL");
+    one.run("SELECT pg_advisory_lock(3)");
+    one.run("COMMIT");
+    while one.rows(&wait("advisory")) != "1" {
+        thread::yield_now();
+    }
+    assert_eq!(one.rows("SELECT pid, granted FROM pg_locks ORDER BY pid"), "1|t\n2|f");
+    assert_eq!(one.rows("SELECT pg_blocking_pids(2)"), "{1}");
+    one.run("SELECT pg_advisory_unlock_all()");
+    let mut other = waiting.join().expect("it ends");
+    let idle = "SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = 1";
+    assert_eq!(other.rows(idle), "Client|ClientRead");
+    other.run("SELECT pg_advisory_unlock_all()");
+    assert_eq!(other.rows("SELECT count(*) FROM pg_locks"), "0");
+    // A range, of a scan.
+    one.run("BEGIN; SELECT count(*) FROM t");
+    let ranges = "SELECT DISTINCT locktype, mode FROM pg_locks WHERE pid = 1";
+    assert_eq!(other.rows(ranges), "relation|ShareLock");
+}
+
+#[test]
 fn a_long_query_lets_others_run_between_its_slices() {
     let database = database(1);
     let mut client = Client::new(&database);

@@ -1,6 +1,9 @@
 //! COPY in and out.
 
-use crate::support::{Client, Kept, database};
+use atrapos::{Database, Schema};
+use atrapos_sql::SqlDatabase;
+
+use crate::support::{Client, Kept, database, options};
 
 fn copy(client: &mut Client, statement: &str, data: &[&str]) -> String {
     let mut kept =
@@ -85,4 +88,35 @@ fn rows_come_and_go_in_the_binary_format() {
     let mut cut = Kept { data: [kept.copied[..kept.copied.len() - 3].to_vec()].into(), ..Kept::default() };
     let answer = client.answer_into("COPY u FROM STDIN BINARY", &mut cut);
     assert!(answer.contains("ERROR 22P04"), "{answer}");
+}
+
+#[test]
+fn a_copy_that_is_too_large_for_a_transaction_says_what_to_do() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let builder = Database::builder(Schema::new()).workers(2).pin(false).transaction_redo_bytes(100_000);
+    let database = builder.open(directory.path().join("db")).expect("it opens");
+    let database = SqlDatabase::open(database, options()).expect("SQL opens");
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, name text); INSERT INTO t VALUES (0, 'kept')");
+    let lines =
+        |from: usize, to: usize| (from..to).map(|id| format!("{id}\tname of {id}\n")).collect::<String>();
+    let answer = copy(&mut client, "COPY t FROM STDIN", &[&lines(1, 10_000)]);
+    let (message, advice) = answer.split_once("; ").expect("a cure");
+    assert!(
+        message.starts_with("ERROR 53400: COPY into table \"t\" has more changes after line "),
+        "{answer}"
+    );
+    assert_eq!(client.rows("SELECT count(*) FROM t"), "1");
+    // As it says.
+    let words: Vec<&str> = advice.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == "lines,").expect("a number of lines");
+    let part: usize = words[at - 1].parse().expect("a number");
+    assert!((1..10_000).contains(&part), "{answer}");
+    for from in (1..10_000).step_by(part) {
+        let part = copy(&mut client, "COPY t FROM STDIN", &[&lines(from, (from + part).min(10_000))]);
+        assert!(part.starts_with("COPY "), "{part}");
+    }
+    assert_eq!(client.rows("SELECT count(*) FROM t"), "10000");
+    // A statement that changes too much says so, too.
+    client.fails("UPDATE t SET name = name || '!'", "53400");
 }

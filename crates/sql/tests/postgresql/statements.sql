@@ -671,3 +671,114 @@ DROP ROLE IF EXISTS bob
 DROP ROLE ann
 SELECT rolname FROM pg_roles WHERE rolname !~ '^pg_' ORDER BY 1
 SELECT q.a[2], q.a[1:2], a[1] FROM (SELECT ARRAY[1, 2, 3] AS a) q
+
+-- Privileges of columns, and options to grant.
+CREATE TABLE col(id int PRIMARY KEY, a int, b int)
+INSERT INTO col VALUES (1, 10, 100)
+CREATE VIEW col_view AS SELECT id, a, b FROM col
+CREATE ROLE cara
+CREATE ROLE dave
+CREATE ROLE erin
+GRANT SELECT (id, a), INSERT (id), UPDATE (a) ON col TO cara
+GRANT SELECT (nothing) ON col TO cara
+SET ROLE cara
+SELECT id FROM col
+SELECT a FROM col WHERE id = 1
+SELECT b FROM col
+SELECT * FROM col
+SELECT count(*) FROM col
+SELECT 1 FROM col
+SELECT id FROM col ORDER BY b
+SELECT id FROM (SELECT id, a FROM col) s WHERE a > 1
+SELECT x.a FROM col x JOIN col y USING (id)
+SELECT x.a FROM col x JOIN col y USING (b)
+SELECT x.a FROM col x NATURAL JOIN col y
+WITH s AS (SELECT b FROM col) SELECT 1
+INSERT INTO col (id) VALUES (2)
+INSERT INTO col (id, a) VALUES (3, 1)
+INSERT INTO col VALUES (4)
+INSERT INTO col VALUES (4, 4)
+INSERT INTO col (id) VALUES (5) RETURNING id
+INSERT INTO col (id) VALUES (6) RETURNING b
+INSERT INTO col DEFAULT VALUES
+UPDATE col SET a = 11
+UPDATE col SET b = 1
+UPDATE col SET a = b
+UPDATE col SET a = a + 1 WHERE id = 1
+UPDATE col SET a = 3 WHERE b = 1
+UPDATE col SET a = 3 RETURNING *
+DELETE FROM col
+INSERT INTO col (id) VALUES (1) ON CONFLICT (id) DO NOTHING
+INSERT INTO col (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET a = 5
+INSERT INTO col (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET b = 5
+INSERT INTO col (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET a = excluded.a
+INSERT INTO col (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET a = col.b
+SELECT a FROM col_view
+RESET ROLE
+GRANT SELECT (a) ON col_view TO cara
+SET ROLE cara
+SELECT a FROM col_view ORDER BY a
+SELECT b FROM col_view
+SELECT * FROM col_view
+RESET ROLE
+SELECT has_column_privilege('cara', 'col', 'a', 'SELECT'), has_column_privilege('cara', 'col', 'b', 'SELECT'), has_column_privilege('cara', 'col', 'a', 'SELECT WITH GRANT OPTION'), has_any_column_privilege('cara', 'col', 'INSERT'), has_any_column_privilege('cara', 'col', 'REFERENCES'), has_table_privilege('cara', 'col', 'SELECT')
+SELECT has_column_privilege('cara', 'col', 'nothing', 'SELECT')
+SELECT has_column_privilege('cara', 'col', 'a', 'DELETE')
+SELECT attname, has_column_privilege('cara', attrelid, attnum, 'SELECT, UPDATE'), has_column_privilege(attrelid, attnum, 'INSERT') FROM pg_attribute WHERE attrelid = 'col'::regclass AND attnum > 0 ORDER BY attnum
+SELECT attname, attacl FROM pg_attribute WHERE attrelid = 'col'::regclass AND attnum > 0 ORDER BY attnum
+SELECT grantor, grantee, column_name, privilege_type, is_grantable::text FROM information_schema.column_privileges WHERE table_name = 'col' ORDER BY grantee, column_name, privilege_type
+SELECT grantee, column_name, privilege_type FROM information_schema.role_column_grants WHERE table_name = 'col_view' ORDER BY grantee, column_name, privilege_type
+REVOKE UPDATE (a) ON col FROM cara
+REVOKE SELECT ON col FROM cara
+SELECT attname, attacl FROM pg_attribute WHERE attrelid = 'col'::regclass AND attnum > 0 ORDER BY attnum
+DROP VIEW col_view
+ALTER TABLE col RENAME COLUMN id TO key
+SELECT attname, attacl FROM pg_attribute WHERE attrelid = 'col'::regclass AND attnum > 0 ORDER BY attnum
+REVOKE INSERT ON col FROM cara
+GRANT SELECT ON col TO cara WITH GRANT OPTION
+GRANT SELECT ON col TO PUBLIC WITH GRANT OPTION
+SET ROLE cara
+GRANT SELECT ON col TO dave WITH GRANT OPTION
+GRANT SELECT, INSERT ON col TO dave
+GRANT INSERT ON col TO dave
+GRANT SELECT (b) ON col TO erin
+GRANT ALL ON col TO erin
+REVOKE INSERT ON col FROM dave
+SET ROLE dave
+GRANT SELECT ON col TO erin
+GRANT SELECT ON col TO cara WITH GRANT OPTION
+SET ROLE erin
+GRANT SELECT ON col TO PUBLIC
+SELECT a FROM col ORDER BY a
+RESET ROLE
+SELECT relacl FROM pg_class WHERE relname = 'col'
+SELECT attname, attacl FROM pg_attribute WHERE attrelid = 'col'::regclass AND attnum > 0 ORDER BY attnum
+SELECT has_table_privilege('cara', 'col', 'SELECT WITH GRANT OPTION'), has_table_privilege('erin', 'col', 'SELECT WITH GRANT OPTION'), has_column_privilege('dave', 'col', 'a', 'SELECT WITH GRANT OPTION')
+SELECT grantor, grantee, privilege_type, is_grantable::text FROM information_schema.table_privileges WHERE table_name = 'col' AND grantee <> 'ann' ORDER BY grantor, grantee, privilege_type
+REVOKE GRANT OPTION FOR SELECT ON col FROM cara
+REVOKE SELECT ON col FROM cara RESTRICT
+SELECT relacl FROM pg_class WHERE relname = 'col'
+REVOKE GRANT OPTION FOR SELECT ON col FROM cara CASCADE
+SELECT relacl FROM pg_class WHERE relname = 'col'
+SET ROLE erin
+GRANT SELECT ON col TO dave
+GRANT SELECT (a) ON col TO dave
+RESET ROLE
+GRANT SELECT ON col TO dave GRANTED BY ann
+GRANT SELECT ON col TO dave GRANTED BY cara
+GRANT REFERENCES (key), UPDATE (a) ON col TO dave WITH GRANT OPTION
+SET ROLE dave
+GRANT UPDATE (a) ON col TO erin
+GRANT UPDATE ON col TO erin
+GRANT UPDATE (b) ON col TO erin
+RESET ROLE
+REVOKE UPDATE (a) ON col FROM dave
+REVOKE UPDATE ON col FROM dave CASCADE
+ALTER TABLE col OWNER TO dave
+SELECT relacl FROM pg_class WHERE relname = 'col'
+SELECT attname, attacl FROM pg_attribute WHERE attrelid = 'col'::regclass AND attnum > 0 ORDER BY attnum
+DROP ROLE cara
+DROP TABLE col
+DROP ROLE cara
+DROP ROLE dave
+DROP ROLE erin

@@ -250,6 +250,7 @@ fn recycle(worker: &EngineWorker, state: Rc<TxnState>) {
     state.observed.set(Epoch(0));
     state.age.set(Age::NONE);
     state.suspends.set(false);
+    state.client.set(0);
     worker.shard().put_state(state);
 }
 

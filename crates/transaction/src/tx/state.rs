@@ -60,6 +60,8 @@ pub struct TxnState {
     pub(crate) remote: RefCell<Option<Box<Remote>>>,
     /// The transaction whose subordinate it is, if it is one.
     pub(crate) coordinator: Cell<Option<GlobalId>>,
+    /// The number of the client that it works for ([`Tx::set_client`](super::Tx::set_client)); zero if nobody has said.
+    pub(crate) client: Cell<u32>,
     /// The trace or recording.
     pub(crate) trace: Trace,
     /// Its part of the system state that workers share.
