@@ -137,6 +137,7 @@ fn run_atrapos(
         warmup: round.warmup,
         measured: round.measured,
         run: round.run,
+        live: None,
     };
     let result = work.workload().run(db, &options, &AtomicBool::new(false), &mut |_| {});
     let result = result.map_err(PeerError::failed)?;

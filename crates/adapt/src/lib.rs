@@ -80,4 +80,5 @@ pub use search::{Settings, choose_partitioning, choose_placement, search};
 pub use steps::{Step, apply_steps, steps_between};
 pub use sync_costs::{PairCost, SyncCosts};
 pub use trace::{PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkloadTrace};
+pub use what_if::expected;
 pub use workload::{SLICES_MAX, SyncPoint, Workload};

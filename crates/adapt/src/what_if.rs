@@ -5,12 +5,34 @@
 //! [`anticipate`](crate::anticipate). Never: plans.
 
 use crate::anticipate::{AnticipatedTable, anticipate};
+use crate::attribution::{Attributed, attribute};
+use crate::cost::Weights;
 use crate::error::AdaptError;
 use crate::ids::TableIndex;
+use crate::platform::Platform;
+use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
 
 /// Sub-partitions through which partners rotate that no key connects.
 const SPREAD_PARTNERS: u32 = 4;
+
+/// The statistics of a trace that are planned for: as they were recorded, or, with a mix that is not empty, as they would be if classes ran in
+/// its shares ([`Workload::with_mix`]).
+///
+/// # Errors
+/// Those of [`attribute`] and [`Workload::with_mix`].
+pub fn expected(
+    trace: &WorkloadTrace,
+    mix: &[(String, f64)],
+    platform: &Platform,
+    weights: &Weights,
+) -> Result<Attributed, AdaptError> {
+    let recorded = attribute(trace, platform, weights)?;
+    if mix.is_empty() {
+        return Ok(recorded);
+    }
+    Ok(Attributed { workload: recorded.workload.with_mix(mix)?, ..recorded })
+}
 
 impl Workload {
     /// These statistics as they would be if classes ran in the shares of `mix`: weights by name, of any sum; classes that it does not name do

@@ -13,6 +13,7 @@ mod serve;
 mod system;
 mod torture;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -161,6 +162,12 @@ pub(crate) enum Command {
     /// it. Exit status 1 means that the original is damaged or kept changing, 2 that there is no database or no room for the
     /// copy.
     Backup(BackupArgs),
+    /// Watch a running database: throughput, latency, the load of workers and partitions, owners, and decisions as they are made.
+    ///
+    /// It is one of this user: `bench` and `deploy` offer theirs while they run, and programs that ask for it. At a terminal
+    /// the view is brought up to date once a second (arrow keys scroll the partitions, q ends); elsewhere it is printed once.
+    /// Exit status 1 means that the database was closed meanwhile, 2 that none is there to be watched.
+    Watch(WatchArgs),
     /// Kill a working database again and again, and check each time it comes back that it kept its promises.
     ///
     /// A child process runs TATP, transactions that write rows on several workers at once, readers, transfers and
@@ -213,7 +220,24 @@ pub(crate) struct PlanArgs {
     /// Time limit of the integer program, in seconds.
     #[arg(long, value_name = "S", default_value_t = 60.0, requires = "exact")]
     pub(crate) exact_seconds: f64,
+    /// Draw the heat of each slice and who owns it, today and as proposed, as SVG.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
     /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// The directory of the database, or the number of its process (PID-N if it has several). A directory whose name is a number
+    /// is written with a slash: ./12.
+    #[arg(value_name = "DIR|PID")]
+    pub(crate) target: OsString,
+    /// Print the view once, as text, at a terminal too.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print one JSON object, once.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -16,13 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
+use atrapos::{AdaptationEvent, CloseReport, Database, Durability, LoadProgress, PreparedStatistics};
 use atrapos_adapt::ClassFlow;
 use atrapos_durability::file::FileSystem;
-use atrapos_harness::driver::{Clients, Progress, RunError, RunOptions, RunResult};
+use atrapos_harness::driver::{Clients, Progress, Quantiles, RunError, RunOptions, RunResult};
 use atrapos_harness::registry::{AnyWorkload, Configured};
 use atrapos_runtime::memory::HUGE_PAGE_BYTES;
 use atrapos_topology::Machine;
+use atrapos_watch::WatchedOptions;
+use atrapos_watch::report::Latency;
 use atrapos_workloads::registry::{Choice, Common};
 use atrapos_workloads::{AuditReport, ClassId, Ledger};
 use serde_json::{Value, json};
@@ -36,7 +38,7 @@ use crate::progress::{RunBar, while_loading};
 use crate::resident::resident_bytes;
 use crate::shared::{self, Measured};
 use crate::store::{self, Store};
-use crate::{instances, interrupt, json, machine, output, partitioning, table};
+use crate::{instances, interrupt, json, machine, output, partitioning, table, watch};
 
 /// Result of loading.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +68,16 @@ pub(crate) struct Growth {
     pub(crate) prepared_bytes: u64,
     /// Memory that was not.
     pub(crate) unprepared_bytes: u64,
+}
+
+impl Growth {
+    fn between(before: &PreparedStatistics, after: &PreparedStatistics, reserved_bytes: u64) -> Growth {
+        Growth {
+            reserved_bytes,
+            prepared_bytes: (after.taken - before.taken) * HUGE_PAGE_BYTES as u64,
+            unprepared_bytes: (after.taken_unprepared - before.taken_unprepared) * HUGE_PAGE_BYTES as u64,
+        }
+    }
 }
 
 /// One measured run.
@@ -226,6 +238,17 @@ pub(crate) fn open(
     opened.map_err(CliError::bad_input)
 }
 
+/// Returns what those who watch the database of a benchmark are told of it.
+fn offered(benchmark: &str, config: &RunConfig, store: Option<&Store>) -> WatchedOptions {
+    let live = Arc::clone(&config.live);
+    let latency = move || live.take().map(|Quantiles { p50_us, p99_us }| Latency { p50_us, p99_us });
+    WatchedOptions {
+        program: format!("bench {benchmark}"),
+        directory: store.map(|store| store.path().to_owned()),
+        latency: Some(Box::new(latency)),
+    }
+}
+
 /// Loads, runs, audits and reports a workload.
 fn run(
     benchmark: &'static str,
@@ -251,7 +274,8 @@ fn run(
         let per_worker = config::sessions_durable(store.device_sync_us);
         config.clients = Clients::sessions(per_worker);
     }
-    let db = open(workload, &config, store.as_ref(), &files)?;
+    let db = Arc::new(open(workload, &config, store.as_ref(), &files)?);
+    let watched = watch::offer(&db, offered(benchmark, &config, store.as_ref()));
     let load = load(workload, &db, resident_before)?;
     let reserved_bytes = reserve(workload, &db, &config)?;
     let before = db.prepared_memory();
@@ -265,11 +289,6 @@ fn run(
     }
     let (runs, audit) = measure_atrapos(workload, &db, &config, ledger)?;
     let after = db.prepared_memory();
-    let growth = Growth {
-        reserved_bytes,
-        prepared_bytes: (after.taken - before.taken) * HUGE_PAGE_BYTES as u64,
-        unprepared_bytes: (after.taken_unprepared - before.taken_unprepared) * HUGE_PAGE_BYTES as u64,
-    };
     let report = BenchReport {
         benchmark,
         per_minute: choice.per_minute,
@@ -277,7 +296,7 @@ fn run(
         config: complete(choice.settings, benchmark, args, &config),
         machine: machine::summary(&config.machine),
         load,
-        growth,
+        growth: Growth::between(&before, &after, reserved_bytes),
         device_sync_us: store.as_ref().map(|store| store.device_sync_us),
         runs,
         decisions: db.adaptation_history(),
@@ -288,7 +307,9 @@ fn run(
         let runs: Vec<&RunResult> = report.runs.iter().map(|run| &run.result).collect();
         file.write(&recorded(workload, &db, &config.machine, &runs)?)?;
     }
-    let closed = db.close(CLOSE_DEADLINE);
+    drop(watched);
+    // Nobody else has it any more.
+    let closed = Arc::into_inner(db).map_or_else(CloseReport::default, |db| db.close(CLOSE_DEADLINE));
     if let Some(store) = store {
         store.remove();
     }
@@ -468,6 +489,7 @@ pub(crate) fn measure(
             warmup: config.warmup,
             measured: config.measured,
             run: u64::from(number),
+            live: Some(Arc::clone(&config.live)),
         };
         let mut watch = |Progress { measuring, elapsed, tps }| {
             let (phase, before) =

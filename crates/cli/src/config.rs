@@ -4,12 +4,13 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos::{Adaptation, CentralState, ControllerSettings, Durability, UPCOMING_MAX};
 use atrapos_adapt::Setting;
 use atrapos_baselines::domains::TableStructure;
-use atrapos_harness::driver::{Clients, Routing};
+use atrapos_harness::driver::{Clients, LiveLatency, Routing};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_topology::Machine;
 
@@ -106,6 +107,8 @@ pub(crate) struct RunConfig {
     pub(crate) adaptation: Option<Adaptation>,
     /// The file for the recorded observations.
     pub(crate) record: Option<JsonFile>,
+    /// Latencies of the clients, for those who watch a run.
+    pub(crate) live: Arc<LiveLatency>,
 }
 
 /// Limit of client threads: more are surely a mistake.
@@ -168,6 +171,7 @@ impl RunConfig {
             json,
             adaptation: (!args.fixed).then_some(adaptation),
             record,
+            live: Arc::default(),
         })
     }
 }

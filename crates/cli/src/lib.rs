@@ -18,6 +18,7 @@ mod config;
 mod decisions;
 mod deploy;
 mod domains;
+mod drawing;
 mod error;
 mod experiment;
 mod explain;
@@ -28,6 +29,7 @@ mod interrupt;
 mod json;
 mod machine;
 mod output;
+mod ownership;
 mod partitioning;
 mod plan;
 mod progress;
@@ -43,6 +45,7 @@ mod store;
 mod table;
 mod topology;
 mod torture;
+mod watch;
 mod witness;
 
 use std::process::ExitCode;
@@ -87,6 +90,7 @@ pub fn run() -> ExitCode {
         Command::Call(args) => call::call(args),
         Command::Experiment(args) => experiment::experiment(args),
         Command::Topology(args) => topology::topology(args),
+        Command::Watch(args) => watch::watch(args),
         Command::Plan(args) => plan::plan(args),
         Command::Explain(args) => explain::explain(args),
         Command::Inspect(args) => inspect::inspect(args),

@@ -45,6 +45,7 @@ pub(crate) fn choose(
             measured: config.warmup.max(OBSERVED_MIN),
             // Measured runs have the numbers below.
             run: u64::from(config.runs) + attempt,
+            live: None,
         };
         let result = workload.run(db, &options, interrupt::flag(), &mut |_| {}).map_err(CliError::failed)?;
         ledger.add(&result.tallies_all);

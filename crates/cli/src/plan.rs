@@ -7,12 +7,15 @@ use std::path::Path;
 
 use atrapos_adapt::{
     AdaptError, Attributed, Plan, PlannedScheme, Platform, Settings, TableIndex, Workload, WorkloadTrace,
-    attribute, evaluate, plan_from, render_plan, search, solve_exactly,
+    evaluate, expected, plan_from, render_plan, search, solve_exactly,
 };
-use serde_json::json;
+use atrapos_topology::Machine;
+use serde_json::{Value, json};
 
 use crate::args::PlanArgs;
 use crate::error::CliError;
+use crate::output::JsonFile;
+use crate::ownership::Picture;
 use crate::{machine, output};
 
 /// Distance of the usual search from the optimum.
@@ -46,6 +49,7 @@ fn share(text: &str) -> Result<(String, f64), CliError> {
 
 /// Runs `atrapos plan`.
 pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
+    let drawing = args.svg.as_ref().map(|path| JsonFile::prepare_as("SVG", path)).transpose()?;
     let machine = machine::read(&args.topology)?;
     let trace = read_trace(&args.trace)?;
     let cpus = machine.usable_cpus().len();
@@ -60,32 +64,20 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     let unfit = |error: AdaptError| refuse(&args.trace, &error);
     let platform = Platform::for_workers(&machine, trace.workers).map_err(unfit)?;
-    let Attributed { mut workload, weights } =
-        attribute(&trace, &platform, &Settings::default().weights).map_err(unfit)?;
-    if !args.mix.is_empty() {
-        let mix = args.mix.iter().map(|text| share(text)).collect::<Result<Vec<_>, CliError>>()?;
-        workload = workload.with_mix(&mix).map_err(CliError::bad_input)?;
-    }
+    let mix = args.mix.iter().map(|text| share(text)).collect::<Result<Vec<_>, CliError>>()?;
+    let Attributed { workload, weights } = expected(&trace, &mix, &platform, &Settings::default().weights)
+        .map_err(|error| match error {
+            AdaptError::Mix { .. } => CliError::bad_input(error),
+            error => unfit(error),
+        })?;
     let today = trace.scheme().map_err(unfit)?;
     let settings = Settings { weights, ..Settings::default() };
     let (plan, optimum) = propose(args, &workload, &platform, &today, &settings)?;
+    if let Some(file) = drawing {
+        file.write_text(&Picture::of_plan(&plan, &workload, &platform).svg()?)?;
+    }
     if args.json {
-        let tables: Vec<_> = (0..)
-            .map(TableIndex)
-            .take(workload.table_count())
-            .map(|table| json!({ "name": workload.table_name(table), "slices": workload.slice_count(table) }))
-            .collect();
-        let result = json!({
-            "machine": machine::summary(&machine),
-            "workers": trace.workers,
-            "tables": tables,
-            "plan": plan,
-            "exact": optimum.map(|optimum| json!({
-                "objective": optimum.best,
-                "searched_objective": optimum.searched,
-                "searched_excess": optimum.excess(),
-            })),
-        });
+        let result = json(&machine, trace.workers, &workload, &plan, optimum.as_ref());
         return output::print(&format!("{result:#}\n"));
     }
     let mut text = format!(
@@ -106,6 +98,32 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
         ));
     }
     output::print(&text)
+}
+
+/// Returns the result as JSON.
+fn json(
+    machine: &Machine,
+    workers: usize,
+    workload: &Workload,
+    plan: &Plan,
+    optimum: Option<&Optimum>,
+) -> Value {
+    let tables: Vec<_> = (0..)
+        .map(TableIndex)
+        .take(workload.table_count())
+        .map(|table| json!({ "name": workload.table_name(table), "slices": workload.slice_count(table) }))
+        .collect();
+    json!({
+        "machine": machine::summary(machine),
+        "workers": workers,
+        "tables": tables,
+        "plan": plan,
+        "exact": optimum.map(|optimum| json!({
+            "objective": optimum.best,
+            "searched_objective": optimum.searched,
+            "searched_excess": optimum.excess(),
+        })),
+    })
 }
 
 fn refuse(path: &Path, error: &AdaptError) -> CliError {

@@ -175,6 +175,7 @@ fn write(workload: &Tatp, db: &Database, updates: u64) -> Result<(), CliError> {
         warmup: Duration::ZERO,
         measured: Duration::from_secs(24 * 3600),
         run: 0,
+        live: None,
     };
     // The driver stops when it is told to; frequent checks keep the excess small.
     let done = AtomicBool::new(false);

@@ -21,7 +21,7 @@ pub(crate) fn rate(per_second: f64) -> String {
 }
 
 /// Returns nanoseconds as microseconds with about three significant digits.
-fn us(ns: u64) -> String {
+pub(crate) fn us(ns: u64) -> String {
     let us = ns as f64 / 1000.0;
     match us {
         us if us < 10.0 => format!("{us:.2}"),

@@ -10,6 +10,7 @@
 //! result's `tallies_all`, whether it fell into the measured interval or not.
 
 mod client;
+mod live;
 mod measure;
 mod result;
 
@@ -25,6 +26,7 @@ use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_workloads::{Reach, SetupError, Workload};
 
 pub(crate) use self::client::{ClientEnd, ClientSource, check_end};
+pub use self::live::{LiveLatency, Quantiles};
 pub use self::result::{ClassResult, RunError, RunResult, WalResult, WorkerResult};
 
 use self::client::AnyClient;
@@ -85,6 +87,8 @@ pub struct RunOptions {
     pub measured: Duration,
     /// Tells this run from others with the same seed of the workload: its clients draw other numbers.
     pub run: u64,
+    /// Latencies while it goes on, for those who watch it.
+    pub live: Option<Arc<LiveLatency>>,
 }
 
 /// Progress of a run. The first report of a phase is made as the phase begins: with no time elapsed, and

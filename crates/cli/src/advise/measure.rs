@@ -2,6 +2,7 @@
 //!
 //! Owns: the settings of the runs, and the databases between loading and audit. Never: draws a conclusion.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atrapos::{Adaptation, CentralState, Durability};
@@ -55,6 +56,7 @@ pub(super) fn config(args: &AdviseArgs, engine: EngineArg) -> Result<RunConfig, 
         json: None,
         adaptation: None,
         record: None,
+        live: Arc::default(),
     })
 }
 
@@ -195,6 +197,7 @@ fn each(
             warmup,
             measured,
             run: number as u64,
+            live: None,
         };
         let mut watch = |Progress { measuring, elapsed, tps }| {
             let (phase, before) =

@@ -11,13 +11,14 @@ use std::time::Duration;
 use atrapos::{Adaptation, Durability, LoadProgress, Registry};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::{Member, MemberOptions, own_keys, read_secret};
+use atrapos_watch::WatchedOptions;
 
 use super::Heard;
 use crate::bench::CLOSE_DEADLINE;
 use crate::error::CliError;
 use crate::instances::Place;
 use crate::instances::member::{Opening, open, processors, say};
-use crate::{input, output};
+use crate::{input, output, watch};
 
 /// The time between two looks at the links.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -83,6 +84,14 @@ pub(super) fn run(
     let loaded_before = population.as_ref().map(Population::begin).transpose()?.flatten();
     let opening = Opening { machine: &machine, pin, place_memory: true, adaptation, durability };
     let db = Arc::new(open(workload, &place, opening)?);
+    let watched = watch::offer(
+        &db,
+        WatchedOptions {
+            program: format!("instance {} of a deployment", place.instance),
+            directory: population.as_ref().map(|population| population.directory.clone()),
+            latency: None,
+        },
+    );
     let rows = match loaded_before {
         Some(rows) => rows,
         None => {
@@ -117,7 +126,7 @@ pub(super) fn run(
             told = Some(linked);
         }
     }
-    drop(member);
+    drop((member, watched));
     let closed = Arc::try_unwrap(db).map(|db| db.close(CLOSE_DEADLINE));
     match closed.map(|closed| closed.failure) {
         Ok(Some(failure)) => Err(CliError::failed(failure)),

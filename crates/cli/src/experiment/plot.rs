@@ -1,4 +1,4 @@
-//! Drawings of results, as SVG that can be used in a paper without changes.
+//! Drawings of results.
 //!
 //! Owns: axes, lines and colours. Never: computes what it draws.
 //!
@@ -12,43 +12,25 @@ use atrapos_harness::experiment::repartitioning::{Cost, Kind};
 use atrapos_harness::experiment::scenario::{Round, Scenario};
 use atrapos_harness::experiment::timeline::Timeline;
 use plotters::chart::MeshStyle;
-use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::sides::intervals;
+pub(super) use crate::drawing::{Area, Drawn, FAINT, FONT, WIDTH, svg};
 use crate::error::CliError;
+use crate::ownership::Picture;
 
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 const ADAPTIVE: RGBColor = RGBColor(0, 68, 136);
 const STATIC: RGBColor = RGBColor(102, 102, 102);
 const REFERENCE: RGBColor = RGBColor(0, 119, 68);
 const MARK: RGBColor = RGBColor(204, 51, 17);
-pub(super) const FAINT: RGBColor = RGBColor(187, 187, 187);
 
-pub(super) const WIDTH: u32 = 960;
 pub(super) const HEIGHT: u32 = 420;
 /// Height of a second panel.
 const PANEL: u32 = 160;
-pub(super) const FONT: &str = "sans-serif";
-
-/// Draws into a string.
-pub(super) fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, CliError> {
-    let mut text = String::new();
-    let failed =
-        |error: &dyn std::fmt::Display| CliError::failed(format!("the result cannot be drawn: {error}"));
-    {
-        let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-        area.fill(&WHITE).map_err(|error| failed(&error))?;
-        draw(&area).map_err(|error| failed(&error))?;
-        area.present().map_err(|error| failed(&error))?;
-    }
-    Ok(text)
-}
 
 /// Returns the factor of the numbers on an axis and its name, chosen so that they are short.
 pub(super) fn unit(most: f64, name: &str) -> (f64, String) {
@@ -62,13 +44,18 @@ pub(super) fn unit(most: f64, name: &str) -> (f64, String) {
 /// The unit of throughputs.
 const THROUGHPUT: &str = "transactions/s";
 
-/// Draws the throughput over time of both sides, with the reference, the phases and the changes of the scheme.
+/// Draws the throughput over time of both sides, with the reference, the phases and the changes of the scheme; below it the heat
+/// and the owners of the adaptive side's partitions, as they were at the beginning and after each phase.
 pub(super) fn sides(scenario: Scenario, round: &Round) -> Result<String, CliError> {
     let second = round.adaptive.as_ref().filter(|_| scenario == Scenario::Frequency);
-    svg(HEIGHT + second.map_or(0, |_| PANEL), |area| {
+    let panel = second.map_or(0, |_| PANEL);
+    let partitions = round.adaptive.as_ref().map(|adaptive| Picture::of_moments(&adaptive.moments));
+    svg(HEIGHT + panel + partitions.as_ref().map_or(0, Picture::height), |area| {
         let (upper, lower) = area.split_vertically(HEIGHT);
         throughput(&upper, scenario, round)?;
-        second.map_or(Ok(()), |adaptive| relaxing(&lower, adaptive, seconds(round)))
+        let (middle, lower) = lower.split_vertically(panel);
+        second.map_or(Ok(()), |adaptive| relaxing(&middle, adaptive, seconds(round)))?;
+        partitions.map_or(Ok(()), |partitions| partitions.draw(&lower))
     })
 }
 

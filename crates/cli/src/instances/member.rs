@@ -139,6 +139,7 @@ pub(super) fn options(db: &Database, config: &RunConfig, number: u64) -> RunOpti
         measured: config.measured,
         // Clients of other instances draw other numbers.
         run: number << 16 | db.division().map_or(0, |division| u64::from(division.instance.0)),
+        live: None,
     }
 }
 

@@ -17,4 +17,5 @@ mod results;
 mod serve;
 mod support;
 mod torture;
+mod watch;
 mod world;

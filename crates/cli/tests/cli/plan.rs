@@ -45,6 +45,20 @@ fn a_hot_range_is_cut_and_shared() {
 }
 
 #[test]
+fn a_drawing_shows_heat_and_owners_before_and_after() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("plan.svg");
+    let path = path.to_str().expect("text");
+    succeeded(&["plan", "--topology", TWO, "--trace", TRACE, "--svg", path]);
+    let drawn = std::fs::read_to_string(path).expect("a drawing");
+    for part in ["<svg ", "subscriber", "call-forwarding", "today", "proposed", "w0", "w1", "% of a worker"] {
+        assert!(drawn.contains(part), "{part} in {drawn}");
+    }
+    let complaint = refused(&["plan", "--topology", TWO, "--trace", TRACE, "--svg", "/"]);
+    assert!(complaint.contains("the SVG file / cannot be written"), "{complaint}");
+}
+
+#[test]
 fn json_has_the_whole_plan() {
     let text = succeeded(&["plan", "--topology", TWO, "--trace", TRACE, "--json"]);
     let result: Value = serde_json::from_str(&text).expect("JSON");

@@ -10,6 +10,7 @@ use atrapos::{Database, Statistics, Ticks, WalStatistics, WorkerReport};
 use atrapos_runtime::Clock;
 use atrapos_workloads::ClassId;
 
+use super::live::LatestCounters;
 use super::{ClassResult, LOOK_EVERY, Progress, RunOptions, RunResult, WalResult, WorkerResult};
 use crate::latency::histogram_ns;
 use crate::recorder::{Recorder, Snapshot};
@@ -44,6 +45,7 @@ pub(super) fn measure(
         wal: db.wal_statistics(),
         at: Instant::now(),
     };
+    let mut latest = LatestCounters::default();
     let mut phase = |measuring: bool, length: Duration| {
         let began = Instant::now();
         let completed = || recorders.iter().map(|recorder| recorder.completed()).sum::<u64>();
@@ -59,6 +61,9 @@ pub(super) fn measure(
             let seconds = now.0.duration_since(before.0).as_secs_f64();
             let tps = now.1.saturating_sub(before.1) as f64 / seconds.max(f64::MIN_POSITIVE);
             watch(Progress { measuring, elapsed: began.elapsed(), tps });
+            if let Some(live) = &options.live {
+                latest.answer(live, || Snapshot::sum(recorders.iter().copied(), classes));
+            }
             before = now;
         }
     };

@@ -163,7 +163,7 @@ mod tests {
         let samples: Vec<Sample> = samples.collect();
         let tps = mean(samples.iter());
         let span = Span { begin_s: 10.0, end_s: samples.last().map_or(10.0, |sample| sample.time_s), tps };
-        Timeline { samples, spans: vec![span], decisions: Vec::new() }
+        Timeline { samples, spans: vec![span], ..Timeline::default() }
     }
 
     fn compare(fixed: &[f64], adaptive: &[f64], reference_tps: Option<f64>) -> Compared {

@@ -196,6 +196,7 @@ impl Climb<'_> {
             warmup: Duration::ZERO,
             measured: length,
             run: number,
+            live: None,
         };
         let result = run(&options, self.interrupt, &mut |_| {})?;
         if self.interrupt.load(Ordering::Relaxed) {

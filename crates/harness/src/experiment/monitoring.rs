@@ -101,6 +101,7 @@ impl Side<'_> {
             warmup: warm_up(self.setup),
             measured: self.setup.phase / 2,
             run: self.runs,
+            live: None,
         };
         let mut asked = Instant::now();
         let mut failed = None;

@@ -94,6 +94,7 @@ pub fn run(
             warmup: setup.phase / 4,
             measured: setup.phase - setup.phase / 4,
             run: run as u64,
+            live: None,
         };
         let before = db.worker_reports();
         let result = driver::run(&db, &workloads[at], &options, interrupt, &mut |_: Progress| {})?;

@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use atrapos::activity::Activity;
 use atrapos::{AdaptationEvent, Database, WorkerId};
 use atrapos_workloads::{Ledger, Workload};
 
@@ -79,6 +80,8 @@ pub struct Timeline {
     pub spans: Vec<Span>,
     /// Decisions in order of time; those made while the database was loaded included.
     pub decisions: Vec<TimedDecision>,
+    /// What the database did when the first phase began and after each of them, with the name of the moment.
+    pub moments: Vec<(String, Activity)>,
 }
 
 impl Timeline {
@@ -116,6 +119,7 @@ pub(crate) fn run<W: Workload>(
     let began = Instant::now();
     let seconds = |at: Instant| at.duration_since(began).as_secs_f64();
     let mut timeline = Timeline::default();
+    timeline.moments.push(("at the beginning".to_owned(), db.activity()?));
     let mut end = began;
     let mut last = (began, crowd.completed());
     for phase in phases {
@@ -147,6 +151,7 @@ pub(crate) fn run<W: Workload>(
             last = at;
         }
         let tps = (last.1 - start.1) as f64 / last.0.duration_since(start.0).as_secs_f64().max(1e-9);
+        timeline.moments.push((format!("after {}", phase.name), db.activity()?));
         timeline.spans.push(Span { begin_s: seconds(start.0), end_s: seconds(last.0), tps });
     }
     let ledger = crowd.leave()?;

@@ -38,6 +38,7 @@ pub(crate) fn short(clients: Clients, routing: Routing, run: u64) -> RunOptions 
         warmup: Duration::from_millis(10),
         measured: Duration::from_millis(50),
         run,
+        live: None,
     }
 }
 

@@ -268,6 +268,7 @@ impl Turn<'_> {
             warmup: Duration::ZERO,
             measured: FOR_EVER,
             run: round,
+            live: None,
         };
         let result = tatp.run(self.db, &options, self.stop, &mut |_| {})?;
         let tatp = result.tallies_all.iter().map(ClassTally::completed).sum();
