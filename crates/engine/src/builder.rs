@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos_adapt::Platform;
+use atrapos_adapt::{Platform, WorkloadTrace};
 use atrapos_catalog::Definitions;
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
 use atrapos_partition::routing::Division;
 use atrapos_partition::schema::{Catalog, Schema};
-use atrapos_placement::adaptation::{Adaptation, Adaptive};
+use atrapos_placement::adaptation::{Adaptation, AdaptingThread, Adaptive};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
 use atrapos_runtime::{RuntimeBuilder, ThreadHost, slice};
@@ -55,6 +55,8 @@ pub struct Builder {
     division: Option<Division>,
     deployment: u128,
     thread_host: Option<Arc<dyn ThreadHost>>,
+    /// The statistics and the mix for which the first scheme is planned.
+    expected: Option<(WorkloadTrace, Vec<(String, f64)>)>,
 }
 
 impl Builder {
@@ -76,6 +78,7 @@ impl Builder {
             division: None,
             deployment: 0,
             thread_host: None,
+            expected: None,
         }
     }
 
@@ -85,6 +88,22 @@ impl Builder {
     #[must_use]
     pub fn adaptation(mut self, adaptation: Adaptation) -> Builder {
         self.adaptation = Some(adaptation);
+        self
+    }
+
+    /// Sets what is expected before the first transaction: statistics that a database of the same schema has recorded
+    /// ([`Database::workload_trace`], `atrapos bench --record`), with the flow graphs of its transaction classes, and the shares in which these
+    /// will run: weights by name, of any sum; without any, as they were recorded. Opening gives the tables the partitions and owners that
+    /// `atrapos plan --mix` shows for them, on as many workers as the database has; tables of which nothing was recorded keep their declared ones.
+    /// A database that adapts goes on from there, one with a [fixed scheme](Builder::fixed_scheme) keeps it.
+    #[must_use]
+    pub fn expected_mix(
+        mut self,
+        recorded: WorkloadTrace,
+        mix: impl IntoIterator<Item = (impl Into<String>, f64)>,
+    ) -> Builder {
+        self.expected =
+            Some((recorded, mix.into_iter().map(|(class, share)| (class.into(), share)).collect()));
         self
     }
 
@@ -340,8 +359,7 @@ impl Builder {
             Platform::new(&machine, &placed.placement).ok(),
             if placed.pin { placed.cpus.clone() } else { vec![None; workers] },
         );
-        let adapting =
-            adaptive.start().map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))?;
+        let adapting = self.start_adapting(&adaptive)?;
         Ok(Database {
             handle: runtime.handle(),
             runtime: Some(runtime),
@@ -359,6 +377,14 @@ impl Builder {
             durable,
             costs_warning,
         })
+    }
+
+    /// Gives the tables the scheme that is planned for the mix, if one is expected, and starts the thread that adapts.
+    fn start_adapting(&self, adaptive: &Arc<Adaptive>) -> Result<Option<AdaptingThread>, OpenError> {
+        if let Some((recorded, mix)) = &self.expected {
+            adaptive.begin_with(recorded, mix).map_err(|abort| OpenError::Setting(abort.to_string()))?;
+        }
+        adaptive.start().map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))
     }
 
     fn memory_options(&self) -> MemoryOptions {

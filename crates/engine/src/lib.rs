@@ -34,7 +34,7 @@ mod sync_costs;
 mod tests;
 mod verify;
 
-pub use atrapos_adapt::{ControllerSettings, Decision};
+pub use atrapos_adapt::{ControllerSettings, Decision, WorkloadTrace};
 pub use atrapos_catalog as catalog;
 pub use atrapos_channel as channel;
 pub use atrapos_durability::backup::BackupReport;

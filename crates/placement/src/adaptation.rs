@@ -2,7 +2,7 @@
 //! and carries out its decisions (`ATraPos §V-D`, thesis §4.4); and workers that retire and return (`ATraPos §VI-D`).
 //!
 //! Owns: the adapting thread, and the history of decisions. Statistics are collected in [`observation`] and given to the
-//! controller in [`decision`], or to the search that somebody asks for in [`chosen`], by the slices of [`slices`]; [`workers`] has which workers may own data. Never: decides anything
+//! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; [`workers`] has which workers may own data. Never: decides anything
 //! itself ([`atrapos_adapt::Controller`] does), or is on the path of a transaction.
 //!
 //! Invariant: the scheme does not change between the moment statistics are taken and the moment the plan made of them is
@@ -10,6 +10,7 @@
 
 mod chosen;
 mod decision;
+mod expected;
 mod observation;
 mod settings;
 mod slices;

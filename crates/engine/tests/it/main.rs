@@ -17,6 +17,7 @@ mod deployed_crashes;
 mod direct;
 mod durable;
 mod dynamic;
+mod expected;
 mod given_up;
 mod growth;
 mod indexes;

@@ -55,6 +55,6 @@ impl Adaptive {
     }
 }
 
-fn misuse(why: impl Into<String>) -> Abort {
+pub(super) fn misuse(why: impl Into<String>) -> Abort {
     Abort::explained(AbortReason::Misuse, why.into())
 }
