@@ -164,7 +164,7 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     /// Watch a running database: throughput, latency, the load of workers and partitions, owners, and decisions as they are made.
     ///
-    /// It is one of this user: `bench` and `deploy` offer theirs while they run, and programs that ask for it. At a terminal
+    /// It is one of this user: `bench`, `serve` and `deploy` offer theirs while they run, and programs that ask for it. At a terminal
     /// the view is brought up to date once a second (arrow keys scroll the partitions, q ends); elsewhere it is printed once.
     /// Exit status 1 means that the database was closed meanwhile, 2 that none is there to be watched.
     Watch(WatchArgs),

@@ -20,10 +20,11 @@ use atrapos_durability::directory::Directory;
 use atrapos_server::{Server, ServerOptions, SlowLog, WorkerThreads, generate_password, password_verifier};
 use atrapos_sql::{Settings, SqlDatabase, SqlOptions, SqlProcedures};
 use atrapos_topology::{LiveOptions, Machine};
+use atrapos_watch::WatchedOptions;
 
 use crate::args::{AuthenticationArg, ServeArgs};
 use crate::error::CliError;
-use crate::{config, input, interrupt, output, store};
+use crate::{config, input, interrupt, output, store, watch};
 
 /// The address that is listened at if none is chosen: this machine only.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5432);
@@ -60,6 +61,14 @@ fn serve_with(args: &ServeArgs) -> Result<(), CliError> {
     };
     let options = server_options(args, private, io_threads, worker_threads)?;
     let server = Server::start(Arc::clone(&database), options).map_err(CliError::bad_input)?;
+    let watched = watch::offer(
+        database.database(),
+        WatchedOptions {
+            program: "serve".to_owned(),
+            directory: Some(args.directory.clone()),
+            latency: Some(Box::new(server.latency_source())),
+        },
+    );
     output::print(&greeting(args, &server, generated.as_deref()))?;
     while !stop.load(Ordering::Relaxed) {
         if !args.until_eof {
@@ -68,6 +77,7 @@ fn serve_with(args: &ServeArgs) -> Result<(), CliError> {
             break;
         }
     }
+    drop(watched);
     server.drain();
     let until = Instant::now() + Duration::from_secs(args.drain_seconds);
     while server.sessions() > 0 && Instant::now() < until {

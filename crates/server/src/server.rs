@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use atrapos_sql::{ConnectOptions, Connection, SqlDatabase, SqlError, SqlState};
+use atrapos_watch::report::Latency;
 use thiserror::Error;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
@@ -208,6 +209,18 @@ impl Server {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.shared.admission.sessions()
+    }
+
+    /// Returns a source of the latencies of requests: those that have been answered since it was called last.
+    pub fn latency_source(&self) -> impl FnMut() -> Option<Latency> + Send + use<> {
+        let latencies = Arc::clone(&self.shared.latencies);
+        let mut before = latencies.read();
+        move || {
+            let now = latencies.read();
+            let since = now.since(&before);
+            before = now;
+            Some(Latency { p50_us: since.quantile_us(0.5)?, p99_us: since.quantile_us(0.99)? })
+        }
     }
 
     /// Begins to drain: new clients are refused (57P03), and sessions end (57P01) as soon as they are in no transaction.

@@ -1,6 +1,6 @@
 //! What an open database tells those who watch it, and the local socket by which its owner does.
 //!
-//! Owns: the form of what is told ([`report`]), the thread that answers ([`Watched`]), the places
+//! Owns: the form of what is told ([`report`], which the server shows, too), the thread that answers ([`Watched`]), the places
 //! of sockets, and the other end ([`Attached`]). Never: is on the path of a transaction, or shows anything.
 //!
 //! Invariants: nobody but the user of the process is answered (the socket's mode, and the credentials of its peer); while nobody

@@ -134,6 +134,18 @@ mod with_the_server {
     }
 
     #[test]
+    fn a_served_database_may_be_watched() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("db");
+        let served = Served::start(&directory);
+        let shown = run(&["watch", directory.to_str().expect("UTF-8"), "--json"]);
+        assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+        let snapshot: serde_json::Value = serde_json::from_str(&stdout(&shown)).expect("JSON");
+        assert_eq!(snapshot["program"], "serve");
+        served.end();
+    }
+
+    #[test]
     #[expect(clippy::disallowed_methods, reason = "the file is an input, not a result")]
     fn a_token_for_the_dashboard_is_shown_unless_one_was_chosen() {
         let parent = tempfile::tempdir().expect("a directory");

@@ -3,7 +3,7 @@
 //! Owns: a sample of the counters for each of the last ten minutes' seconds, and the latest two looks at the workers. Never: asks a worker while
 //! nobody looks.
 //!
-//! Invariant: however many look, the workers are asked at most once in [`LOOK_AGAIN_AFTER`].
+//! Invariant: however many look, the workers are asked as seldom as [`atrapos_watch::look`] says.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::Statistics;
 use atrapos::activity::Activity;
+use atrapos_watch::look::{BETWEEN_LOOKS, Due, Look, Looks};
 use serde::Serialize;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::MissedTickBehavior;
@@ -22,18 +23,13 @@ use crate::server::Shared;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// The samples that are kept.
 const SAMPLES: usize = 600;
-/// The age from which on a look is made again.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(700);
-/// The age beyond which a look says nothing of the present, and the time between the two that are made instead.
-const STALE_AFTER: Duration = Duration::from_secs(5);
-const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 
 /// See the heading.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     pub(super) began: Instant,
     history: Mutex<History>,
-    looks: AsyncMutex<Option<Look>>,
+    looks: AsyncMutex<Looks>,
 }
 
 /// The events of a second. Rates are per second.
@@ -72,17 +68,9 @@ struct Reading {
     latencies: Counted,
 }
 
-/// Two looks at the workers: rates are those between them.
-#[derive(Clone, Debug)]
-pub(super) struct Look {
-    at: Instant,
-    pub(super) earlier: Arc<Activity>,
-    pub(super) activity: Arc<Activity>,
-}
-
 impl Monitor {
     pub(crate) fn new() -> Monitor {
-        Monitor { began: Instant::now(), history: Mutex::default(), looks: AsyncMutex::new(None) }
+        Monitor { began: Instant::now(), history: Mutex::default(), looks: AsyncMutex::default() }
     }
 
     fn history(&self) -> MutexGuard<'_, History> {
@@ -99,19 +87,17 @@ impl Monitor {
     pub(super) async fn look(&self, shared: &Arc<Shared>) -> Result<Look, atrapos::Abort> {
         // Whoever comes while a look is made waits for it, and takes it, too.
         let mut looks = self.looks.lock().await;
-        looks.take_if(|look| look.at.elapsed() > STALE_AFTER);
-        let earlier = match looks.clone() {
-            Some(look) if look.at.elapsed() < LOOK_AGAIN_AFTER => return Ok(look),
-            Some(look) => look.activity,
-            None => {
+        let earlier = match looks.due(Instant::now()) {
+            Due::Nothing(look) => return Ok(look),
+            Due::One(earlier) => earlier,
+            Due::Two => {
                 let first = activity(shared).await?;
                 tokio::time::sleep(BETWEEN_LOOKS).await;
                 first
             }
         };
-        let look = Look { at: Instant::now(), earlier, activity: activity(shared).await? };
-        *looks = Some(look.clone());
-        Ok(look)
+        let activity = activity(shared).await?;
+        Ok(looks.made(Instant::now(), earlier, activity))
     }
 }
 
