@@ -6,7 +6,7 @@ use atrapos_adapt::{ClassFlow, FlowAction, FlowOperation, TableIndex};
 use crate::support::{Items, Others, item, load_items, two_tables};
 
 const ROWS: u64 = 100;
-/// Keys below are accessed, others are not: they are all on the first worker.
+/// Keys below are accessed, others are not. Those of the items are all on the first worker at first.
 const HOT: u64 = 20;
 
 /// Statistics of a database in which a class looks items up, and another one others, in as many transactions; the low keys only.
@@ -25,6 +25,13 @@ fn recorded() -> WorkloadTrace {
         db.run(others.at(&key), async move |tx| tx.get(others, key).await.map(drop)).unwrap();
     }
     let mut trace = db.workload_trace().unwrap();
+    // The same load for each table, evenly on the slices that were accessed: measured times differ from run to run.
+    for table in &mut trace.tables {
+        let costs = || table.partitions.iter().flat_map(|part| &part.cost_cycles);
+        let even = 1_000_000_000 / costs().filter(|cost| **cost > 0).count() as u64;
+        let slices = table.partitions.iter_mut().flat_map(|part| &mut part.cost_cycles);
+        slices.filter(|cost| **cost > 0).for_each(|cost| *cost = even);
+    }
     let tables = trace.tables.clone();
     let position = |name: &str| tables.iter().position(|table| table.name == name).unwrap() as u32;
     let class = |name: &str, table| ClassFlow {
@@ -59,12 +66,14 @@ fn on_first(db: &Database, table: &str) -> usize {
 fn the_first_scheme_is_that_of_the_mix_that_is_expected() {
     let trace = recorded();
     let naive = opened(|builder| builder);
-    assert_eq!((on_first(&naive, "items"), on_first(&naive, "others")), (20, 20), "all are on one worker");
+    assert_eq!(on_first(&naive, "items"), 20, "all are on one worker");
+    let naive_others = on_first(&naive, "others");
     let items = opened(|builder| builder.expected_mix(trace.clone(), [("look-up-items", 1.0)]));
     assert!((5..=15).contains(&on_first(&items, "items")), "{:?}", items.scheme());
     let others = opened(|builder| builder.expected_mix(trace.clone(), [("look-up-others", 2.0)]));
     assert!((5..=15).contains(&on_first(&others, "others")), "{:?}", others.scheme());
     assert_eq!(on_first(&others, "items"), 20, "what is not accessed stays as it was");
+    assert_eq!(on_first(&items, "others"), naive_others, "what is not accessed stays as it was");
     // Without shares as it was recorded: half of the load is on each worker, however tables are cut.
     let both = opened(|builder| builder.fixed_scheme().expected_mix(trace, Vec::<(String, f64)>::new()));
     let all = on_first(&both, "items") + on_first(&both, "others");
