@@ -45,7 +45,7 @@ pub enum WatchError {
     NoProcess(u32),
     /// The process offers no database.
     #[error(
-        "process {0} offers no database to be watched; `atrapos bench`, `atrapos deploy` and programs that call `Watched::start` do"
+        "process {0} offers no database to be watched; `atrapos bench`, `atrapos serve`, `atrapos deploy` and programs that call `Watched::start` do"
     )]
     NothingOffered(u32),
     /// The process offers several databases.
@@ -61,7 +61,7 @@ pub enum WatchError {
     NoDirectory(PathBuf),
     /// No process has the database open, or none that offers it.
     #[error(
-        "no process offers the database in {} to be watched; `atrapos bench --dir DIR`, `atrapos deploy --dir DIR` and programs that call `Watched::start` do",
+        "no process offers the database in {} to be watched; `atrapos bench --dir DIR`, `atrapos serve DIR`, `atrapos deploy --dir DIR` and programs that call `Watched::start` do",
         .0.display()
     )]
     NotOpen(PathBuf),
