@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atrapos::{AdaptationEvent, CloseReport, Database, Durability, LoadProgress, PreparedStatistics};
+use atrapos::{AdaptationEvent, Database, Durability, LoadProgress, PreparedStatistics};
 use atrapos_adapt::ClassFlow;
 use atrapos_durability::file::FileSystem;
 use atrapos_harness::driver::{Clients, Progress, Quantiles, RunError, RunOptions, RunResult};
@@ -308,8 +308,7 @@ fn run(
         file.write(&recorded(workload, &db, &config.machine, &runs)?)?;
     }
     drop(watched);
-    // Nobody else has it any more.
-    let closed = Arc::into_inner(db).map_or_else(CloseReport::default, |db| db.close(CLOSE_DEADLINE));
+    let closed = Arc::into_inner(db).expect("nobody else has it any more").close(CLOSE_DEADLINE);
     if let Some(store) = store {
         store.remove();
     }

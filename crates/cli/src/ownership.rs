@@ -16,7 +16,7 @@ use crate::error::CliError;
 /// Strips of tables, and what heat means in them.
 #[derive(Debug)]
 pub(crate) struct Picture {
-    /// What a heat of 1 is, as it follows a percentage.
+    /// The meaning of a heat of 1, as it follows a percentage.
     pub(crate) unit: &'static str,
     pub(crate) tables: Vec<TableStrips>,
 }

@@ -92,7 +92,7 @@ states! {
     PRIVILEGE_NOT_GRANTED = "01007";
     /// Privileges were not revoked, as the user may not.
     PRIVILEGE_NOT_REVOKED = "01006";
-    /// What is to be dropped is in use.
+    /// An object that is to be dropped is in use.
     OBJECT_IN_USE = "55006";
     /// The name is one of the database's own.
     RESERVED_NAME = "42939";

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A source of latencies: those of the requests since it was called last. It is called when somebody looks.
 pub type LatencySource = Box<dyn FnMut() -> Option<Latency> + Send>;
 
-/// What a program says of a database that it offers to be watched.
+/// The description of a database by the program that offers it to be watched.
 #[derive(Default)]
 pub struct WatchedOptions {
     /// What the program is doing, in a few words.

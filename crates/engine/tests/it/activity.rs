@@ -143,7 +143,12 @@ fn waits_are_shown_with_who_is_in_front() {
     assert_eq!(waiting.wait(), Ok(Some(())));
     db.run(items.at(&0), async move |tx| tx.insert(items, 1000, item(1)).await).unwrap();
     assert!(db.activity().unwrap().lock_waits.is_empty());
-    // A state that served a client before serves nobody after; a range is shown with its end.
+    ranges_are_shown_with_their_ends(&db);
+}
+
+/// Looks at the lock of a range. A state that served a client before serves nobody after.
+fn ranges_are_shown_with_their_ends(db: &Database) {
+    let items = db.table::<Items>().unwrap();
     let door = Arc::new(Door::default());
     let reading = {
         let door = Arc::clone(&door);

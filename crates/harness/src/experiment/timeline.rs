@@ -80,7 +80,7 @@ pub struct Timeline {
     pub spans: Vec<Span>,
     /// Decisions in order of time; those made while the database was loaded included.
     pub decisions: Vec<TimedDecision>,
-    /// What the database did when the first phase began and after each of them, with the name of the moment.
+    /// The activity of the database when the first phase began and after each of them, with the name of the moment.
     pub moments: Vec<(String, Activity)>,
 }
 

@@ -1,6 +1,6 @@
 //! The messages that have arrived on a link together, and where the keys are that they name.
 //!
-//! Whatever has arrived names rows that have nothing to do with each other. So before the first message is taken in, the keys of all of them
+//! Messages that have arrived together name rows that have nothing to do with each other. So before the first message is taken in, the keys of all of them
 //! are looked up together, with their cache misses overlapping, as those of the transactions of the home are ([`crate::lookups`]).
 //!
 //! Owns: copies of the messages, and the positions. Never: does what a message says. Invariant: a position is a hint, which the tree

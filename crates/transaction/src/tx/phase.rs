@@ -150,7 +150,7 @@ pub(super) enum AtOnce<O: Operation> {
     Ran,
     /// None of its actions has run.
     Waits(ActionBatch),
-    /// What is here has run, and the rest is of one other instance.
+    /// Its actions here have run, and the rest is of one other instance.
     Split(Split<O>),
 }
 
