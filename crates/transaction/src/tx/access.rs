@@ -39,7 +39,7 @@ pub(super) fn conflicts(
     maintains: bool,
 ) -> bool {
     let is_locked = match tables.owned_at(partition) {
-        Some(found) => !found.locks.is_empty() && !found.locks.admits_all(request.mode),
+        Some(found) => !is_free_in(found, request.mode),
         None => tables.is_open(partition, maintains),
     };
     is_locked && conflicts_with_some(tables, txn, partition, request)
