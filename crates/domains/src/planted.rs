@@ -16,6 +16,8 @@ pub(crate) enum Bug {
     PublishWithoutBarrier,
     /// A worker goes past a task that it passed on.
     PassPast,
+    /// A worker runs tasks in slots whose lease it has not read.
+    ServeUnread,
     /// An ordered client goes to its new ring while its old one is under way.
     ChangeRingEarly,
     /// A burst that is turned to another target does not send first what it has gathered.

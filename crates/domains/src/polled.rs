@@ -3,6 +3,11 @@
 //! Owns: the worker's copies of the answers and the places in the rings. One at a time per buffer: it moves, with the buffer, from
 //! worker to worker. Never: decides what becomes of a task that is not here (`worker`).
 //!
+//! # Invariant
+//! A ring serves the tasks of its own lease alone. Slots change hands while the worker looks through its rings, so it compares the
+//! version of the leases after each request that it finds, and leaves one of a lease that it has not read to the next step: run by the
+//! ring that had the slots before, it would be one that its own ring waits for in vain.
+//!
 //! # Why the unsafe code is sound
 //! A slot whose toggle differs from the worker's copy of the answers is in the worker's turn (`inbox`), and its header names
 //! the table of its request.
@@ -83,6 +88,12 @@ impl Polled {
         self.rings.sort_by_key(|ring| ring.first);
     }
 
+    /// Returns whether the leases have changed since they were read: slots may be another ring's by now.
+    #[inline(always)]
+    fn is_outdated(&self) -> bool {
+        self.version != self.buffer.version()
+    }
+
     #[inline(always)]
     fn is_new(&self, slot: usize, header: Header) -> bool {
         let (group, bit) = group_of(slot);
@@ -127,7 +138,7 @@ impl Polled {
         told: &AtomicBool,
         stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
     ) -> usize {
-        if self.version != self.buffer.version() {
+        if self.is_outdated() {
             self.refresh();
         }
         let mut tasks = 0;
@@ -164,7 +175,8 @@ impl Polled {
         while tasks < count {
             let slot = first + next;
             let header = self.buffer.header(slot);
-            if !self.is_new(slot, header) {
+            // In this order: whoever submits to a slot has leased it before, so the version tells of a lease that is not read yet.
+            if !self.is_new(slot, header) || (self.is_outdated() && !planted(Bug::ServeUnread)) {
                 break;
             }
             let counted = reach.counted_tasks();
@@ -239,7 +251,7 @@ impl Polled {
 
     /// Returns whether there is anything to do.
     pub(crate) fn has_work(&self) -> bool {
-        self.version != self.buffer.version()
+        self.is_outdated()
             || self.buffer.wants_attention()
             || self.rings.iter().any(|ring| {
                 !ring.passed

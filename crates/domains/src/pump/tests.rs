@@ -343,22 +343,25 @@ fn nothing_is_lost_doubled_or_reordered_by_changes() {
     }
 }
 
+/// Runs a test of this file with a planted bug, which it has to notice.
+fn must_notice(test: &str, bug: Bug) {
+    let name = format!("pump::tests::{test}");
+    let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
+        .args([&name, "--exact", "--test-threads=1"])
+        .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
+        .output()
+        .expect("a test starts itself");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("running 1 test"), "{name} is not a test of this binary");
+    assert!(!output.status.success(), "{name} does not notice {bug:?}");
+}
+
 #[test]
-fn planted_bugs_of_changes_are_caught() {
+fn planted_bugs_are_caught() {
     for bug in [Bug::PassPast, Bug::ChangeRingEarly, Bug::TurnUnsent] {
-        let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
-            .args([
-                "pump::tests::nothing_is_lost_doubled_or_reordered_by_changes",
-                "--exact",
-                "--test-threads=1",
-            ])
-            .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
-            .output()
-            .expect("a test starts itself");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("running 1 test"), "the test of changes is not in this binary");
-        assert!(!output.status.success(), "the test of changes does not notice {bug:?}");
+        must_notice("nothing_is_lost_doubled_or_reordered_by_changes", bug);
     }
+    must_notice("slots_that_change_hands_within_a_step_are_served_from_the_beginning", Bug::ServeUnread);
 }
 
 #[test]
@@ -378,4 +381,38 @@ fn the_same_seed_gives_the_same_run() {
     };
     assert_eq!(logs(7), logs(7));
     assert_ne!(logs(7), logs(8));
+}
+
+/// While a worker looks through its rings, a task gives one of them back, and another client leases its slots and submits. That
+/// client's first task must not run as the next one of the ring that is gone: its own ring would begin behind it, and stand still.
+#[test]
+fn slots_that_change_hands_within_a_step_are_served_from_the_beginning() {
+    let machine = Machine::synthetic("pack:1 core:1 pu:1").expect("a machine");
+    let configuration = Configuration::one_worker_each(&["one"]);
+    let (domains, mut pump) = Pump::start(&machine, &configuration, Seed(1)).expect("it starts");
+    let log = domains.at("one").expect("it exists").place_owned("log", Log::new()).expect("a free name");
+    let client = || domains.client().with_window(2);
+    let append = |client: &mut Client, number, pump: &mut Pump| {
+        let pending =
+            client.try_call(&log, move |log: &mut Log| log.push((0, number))).expect("there is room");
+        while pump.step() {}
+        assert!(pending.is_answered(), "task {number} runs");
+    };
+    let (mut first, mut second, mut third) = (client(), client(), client());
+    append(&mut first, 0, &mut pump);
+    // Once round, so that the ring stands at its beginning.
+    append(&mut second, 1, &mut pump);
+    append(&mut second, 2, &mut pump);
+    let target = log.clone();
+    let hand_over = first.try_call(&log, move |_: &mut Log| {
+        drop(second);
+        let pending = third.try_call(&target, |log: &mut Log| log.push((0, 3)));
+        (third, pending.is_ok())
+    });
+    let hand_over = hand_over.expect("there is room");
+    while pump.step() {}
+    let (mut third, submitted) = hand_over.wait().expect("it ends well");
+    assert!(submitted);
+    append(&mut third, 4, &mut pump);
+    append(&mut third, 5, &mut pump);
 }
