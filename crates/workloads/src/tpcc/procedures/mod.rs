@@ -19,10 +19,11 @@ mod order_status;
 mod payment;
 mod stock_level;
 
-/// The statements of New-Order and Payment, each on one row: what the procedures above are made of, for engines of other kinds.
+/// The statements of the procedures above, each on one row, and what they do between these, for engines of other kinds.
 pub mod statements {
     pub use super::new_order::{ItemSeen, StockTaken, number_order, place_line, take_stock, total};
     pub use super::payment::{history_data, pay, pay_district, pay_warehouse};
+    pub use super::stock_level::{ORDERS as RECENT_ORDERS, RecentOrders, TOGETHER, distinct};
 }
 
 pub use delivery::{DeliverFrom, Delivered, deliver, next_orders};

@@ -15,10 +15,10 @@ use super::super::schema::{District, OrderLine, Tables};
 use super::there;
 
 /// Number of orders that are examined.
-const ORDERS: u32 = 20;
+pub const ORDERS: u32 = 20;
 
 /// Items that are looked at in one phase: as many as look-ups are made together.
-const TOGETHER: usize = 16;
+pub const TOGETHER: usize = 16;
 
 /// The items of their lines, with repetitions.
 pub type RecentOrders = ArrayVec<u32, { ORDERS as usize * LINES_MAX as usize }>;
@@ -52,13 +52,47 @@ pub fn recent_items(
 ) -> impl Future<Output = Result<RecentOrders, Abort>> {
     async move {
         let range = KeyRange::between(&(w_id, d_id, next.saturating_sub(ORDERS)), &(w_id, d_id, next));
-        let collect = |items: &mut RecentOrders, _, line: OrderLine| {
+        let collect = |items: &mut RecentOrders, _, line: RowView<'_, OrderLine>| {
             // No order has more lines than there is room for.
-            let _ = items.try_push(line.i_id);
+            let _ = items.try_push(line.get(|column| column.i_id));
             ControlFlow::Continue(())
         };
-        tx.fold(tables.order_line, range, RecentOrders::new(), collect).await
+        tx.fold_views(tables.order_line, range, RecentOrders::new(), collect).await
     }
+}
+
+/// Bits of a digit of a number, as [`distinct`] looks at it.
+const DIGIT_BITS: u32 = 9;
+/// Number of different digits.
+const DIGITS: usize = 1 << DIGIT_BITS;
+
+/// Returns the different ones among some items, sorted. They are sorted by their digits, the lowest first: the numbers of a hundred
+/// thousand items have two digits, and two rounds over some two hundred of them are less work than comparing them.
+#[must_use]
+pub fn distinct(items: &RecentOrders) -> RecentOrders {
+    let (mut from, mut to) = (items.clone(), items.clone());
+    let greatest = items.iter().copied().max().unwrap_or(0);
+    let mut shift = 0;
+    while greatest.checked_shr(shift).is_some_and(|rest| rest > 0) {
+        let digit = |item: u32| (item >> shift) as usize % DIGITS;
+        // First how many have each digit, then the place of the next one that has it.
+        let mut places = [0_u16; DIGITS];
+        from.iter().for_each(|item| places[digit(*item)] += 1);
+        let mut before = 0;
+        for place in &mut places {
+            before += std::mem::replace(place, before);
+        }
+        for item in &from {
+            let place = &mut places[digit(*item)];
+            to[usize::from(*place)] = *item;
+            *place += 1;
+        }
+        std::mem::swap(&mut from, &mut to);
+        shift += DIGIT_BITS;
+    }
+    let mut last = None;
+    from.retain(|item| last.replace(*item) != Some(*item));
+    from
 }
 
 /// Counts those different items among some of which a warehouse has fewer than `threshold` in stock.
@@ -74,12 +108,8 @@ pub fn count_low(
 ) -> impl Future<Output = Result<u32, Abort>> {
     async move {
         // In the order of their keys, so that phases lock them in the order of all others.
-        let mut distinct = items.clone();
-        distinct.sort_unstable();
-        let mut last = None;
-        distinct.retain(|item| last.replace(*item) != Some(*item));
         let mut low = 0;
-        for items in distinct.chunks(TOGETHER) {
+        for items in distinct(items).chunks(TOGETHER) {
             let quantity =
                 |i_id: &u32| tables.stock.view((w_id, *i_id), |stock| stock.get(|column| column.quantity));
             let mut found = 0;
@@ -110,5 +140,24 @@ pub fn stock_level(
         let next = next_order(tx, tables, w_id, d_id).await?;
         let items = recent_items(tx, tables, w_id, d_id, next).await?;
         count_low(tx, tables, w_id, &items, threshold).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn numbers_of_any_length_are_sorted_and_each_is_there_once() {
+        let numbers = || (0..300_u32).map(|at| at.wrapping_mul(2_654_435_761));
+        for bits in [0, 1, 5, 9, 10, 18, 19, 27, 28, 32] {
+            let of_length = numbers().map(|number| (u64::from(number) & ((1 << bits) - 1)) as u32);
+            let items: RecentOrders = of_length.collect();
+            let expected: BTreeSet<u32> = items.iter().copied().collect();
+            assert_eq!(distinct(&items).to_vec(), Vec::from_iter(expected), "numbers of {bits} bits");
+        }
+        assert!(distinct(&RecentOrders::new()).is_empty());
     }
 }
