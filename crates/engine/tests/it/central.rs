@@ -60,7 +60,7 @@ pub(crate) fn serializable_and_counted(central_state: CentralState, seed: u64) -
 #[test]
 fn histories_are_serializable_whatever_is_shared() {
     let all = combinations();
-    for_seeds_in_parallel(2 * all.len() as u64, |seed| {
+    for_seeds_in_parallel(all.len() as u64, |seed| {
         let central_state = all[(seed % all.len() as u64) as usize];
         if let Err(wrong) = serializable_and_counted(central_state, seed) {
             panic!("{central_state:?}: {wrong}");

@@ -11,8 +11,9 @@ use std::task::Poll;
 
 use atrapos::sim::{Deployment, Simulation};
 use atrapos::{
-    Abort, Advice, Database, Division, Index, IndexRef, InstanceId, Key, KeyBuf, KeyRanges, LoadProgress,
-    Route, Schema, Scheme, SchemeChange, Session, Statistics, Table, TableRef, Tx, WorkerId, row,
+    Abort, Advice, Builder, Database, Division, Index, IndexRef, InstanceId, Key, KeyBuf, KeyRanges,
+    LoadProgress, Route, Schema, Scheme, SchemeChange, Session, Statistics, Table, TableRef, Tx, WorkerId,
+    row,
 };
 use atrapos_partition::schema::Catalog;
 
@@ -172,12 +173,11 @@ pub(crate) fn two_tables() -> Schema {
 
 /// A database on real threads that are not pinned: the tests run on two cores, several at a time.
 pub(crate) fn open(schema: Schema, workers: usize) -> Database {
-    Database::builder(schema)
-        .workers(workers)
-        .pin(false)
-        .huge_pages(false)
-        .in_memory()
-        .expect("the schema is fine")
+    builder(schema, workers).in_memory().expect("the schema is fine")
+}
+
+fn builder(schema: Schema, workers: usize) -> Builder {
+    Database::builder(schema).workers(workers).pin(false).huge_pages(false)
 }
 
 pub(crate) fn simulate(schema: Schema, workers: usize, seed: u64) -> Simulation {
@@ -297,9 +297,11 @@ impl Engine {
         Engine::Threads(open(schema, workers), None)
     }
 
-    /// On threads, while partitions are split, merged and moved all the time.
+    /// On threads, while partitions are split, merged and moved all the time: by the test alone, since its changes are of the scheme that
+    /// it has seen.
     pub(crate) fn shuffled_threads(schema: Schema, workers: usize, seed: u64) -> Engine {
-        Engine::Threads(open(schema, workers), Some(Shuffle::new(seed)))
+        let db = builder(schema, workers).fixed_scheme().in_memory().expect("the schema is fine");
+        Engine::Threads(db, Some(Shuffle::new(seed)))
     }
 
     pub(crate) fn table<T: Table>(&self) -> TableRef<T> {

@@ -11,9 +11,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
+use super::first_eight;
+
 /// Bytes a [`KeyBuf`] holds without going to the heap. Chosen so that the whole structure is 32 bytes:
 /// keys are copied several times on the path of a transaction, and three 8-byte columns with some flags fit.
 pub const INLINE_KEY_BYTES: usize = 30;
+
+/// Bytes of a prefix that [`KeyBuf::set_from_parts`] takes at most.
+const PREFIX_PART_BYTES: usize = 16;
+const _: () = assert!(PREFIX_PART_BYTES + 12 <= INLINE_KEY_BYTES);
 
 /// An encoded key: a byte string of which the first [`INLINE_KEY_BYTES`] bytes live inline.
 ///
@@ -132,6 +138,28 @@ impl KeyBuf {
             }
         }
         self.extend_on_heap(more);
+    }
+
+    /// Makes the key of the first `prefix.1` bytes of a prefix, the first `head.1` bytes of a head, and up to eight more: in a few words,
+    /// since what is walked makes a key of each row. Returns false, and leaves any key, if it is longer than that or on the heap.
+    #[inline(always)]
+    pub(crate) fn set_from_parts(
+        &mut self,
+        prefix: ([u8; PREFIX_PART_BYTES], usize),
+        head: ([u8; 4], usize),
+        rest: &[u8],
+    ) -> bool {
+        let Repr::Inline { len, bytes } = &mut self.0 else { return false };
+        let at = prefix.1;
+        if at > PREFIX_PART_BYTES || rest.len() > 8 {
+            return false;
+        }
+        // What is behind each part is overwritten by the next, or not part of the key.
+        bytes[..PREFIX_PART_BYTES].copy_from_slice(&prefix.0);
+        bytes[at..at + 4].copy_from_slice(&head.0);
+        bytes[at + 4..at + 12].copy_from_slice(&first_eight(rest).to_be_bytes());
+        *len = (at + head.1 + rest.len()) as u8;
+        true
     }
 
     /// Appends one byte at the end.

@@ -53,9 +53,9 @@ impl NodePtr {
         usize::from(unsafe { *self.suffixes().add(index) })
     }
 
-    /// Appends the whole key of entry (or separator) `index` to `key`.
-    #[inline]
-    pub(crate) fn append_key(self, index: usize, key: &mut KeyBuf) {
+    /// Appends the whole key of entry (or separator) `index` to `key`, however long it is.
+    #[inline(never)]
+    fn append_key(self, index: usize, key: &mut KeyBuf) {
         self.append_prefix(key);
         let (len, rest_at) = self.any_suffix_location(index);
         let head = (self.head(index) ^ i32::MIN).to_be_bytes();
@@ -65,10 +65,23 @@ impl NodePtr {
         }
     }
 
+    /// Writes the whole key of entry (or separator) `index` over `key`.
+    #[inline]
+    pub(crate) fn key_into(self, index: usize, key: &mut KeyBuf) {
+        let (len, rest_at) = self.any_suffix_location(index);
+        let rest = self.bytes(rest_at, len.saturating_sub(HEAD_BYTES));
+        let prefix = (self.header().prefix_bytes(), self.prefix_len());
+        let head = ((self.head(index) ^ i32::MIN).to_be_bytes(), len.min(HEAD_BYTES));
+        if !key.set_from_parts(prefix, head, rest) {
+            key.clear();
+            self.append_key(index, key);
+        }
+    }
+
     /// The whole key of entry (or separator) `index`.
     pub(crate) fn key(self, index: usize) -> KeyBuf {
         let mut key = KeyBuf::new();
-        self.append_key(index, &mut key);
+        self.key_into(index, &mut key);
         key
     }
 

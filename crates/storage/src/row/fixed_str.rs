@@ -136,18 +136,21 @@ fn is_full_ascii<const N: usize>(bytes: &[u8; N]) -> bool {
 fn is_padded_ascii<const N: usize>(bytes: &[u8; N]) -> bool {
     const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     let (words, rest) = bytes.as_chunks::<8>();
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
     // Not zero once something was found that does not belong there, and once the string has ended.
     let (mut wrong, mut ended) = (0, 0);
-    for word in words.iter().chain((!rest.is_empty()).then_some(&last)) {
-        let word = u64::from_le_bytes(*word);
+    let mut look_at = |word: u64| {
         // The high bit of each byte that is in use; the first byte is the lowest.
         let used = (((word & LOW_BITS) + LOW_BITS) | word) & !LOW_BITS;
         // All bits of these bytes. They are the first ones if adding one leaves none of them set.
         let used = (used >> 7).wrapping_mul(0xff);
         wrong |= (used & used.wrapping_add(1)) | (word & ended) | (word & !LOW_BITS);
         ended |= (used >> 63).wrapping_sub(1);
+    };
+    words.iter().for_each(|word| look_at(u64::from_le_bytes(*word)));
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        look_at(u64::from_le_bytes(last));
     }
     wrong == 0
 }

@@ -166,8 +166,7 @@ impl Walk<'_> {
         let mut previous: Option<KeyBuf> = None;
         let mut key = KeyBuf::new();
         for index in 0..node.count() {
-            key.clear();
-            node.append_key(index, &mut key);
+            node.key_into(index, &mut key);
             let fail = |what| Err(CheckError { level, near: key.clone(), what });
             let short = node.suffix_len(index).min(HEAD_BYTES);
             let head = (node.head(index) ^ i32::MIN) as u32;

@@ -29,8 +29,7 @@ impl Store {
     }
 
     fn put_key(&mut self, node: NodePtr, index: usize, key: &mut KeyBuf) -> Part {
-        key.clear();
-        node.append_key(index, key);
+        node.key_into(index, key);
         self.put(key)
     }
 

@@ -22,8 +22,7 @@ impl<'a> Entry<'a> {
     /// Writes the key over `key`. The bytes are put together from three places, so there is no slice to give out.
     #[inline]
     pub fn key_into(&self, key: &mut KeyBuf) {
-        key.clear();
-        self.leaf.append_key(self.index, key);
+        self.leaf.key_into(self.index, key);
     }
 
     /// The key.

@@ -57,7 +57,7 @@ pub(crate) fn lost_update(engine: &mut Engine, workers: usize, seed: u64) -> Res
 
 #[test]
 fn no_update_is_lost_simulated() {
-    simulated(150, items, lost_update);
+    simulated(60, items, lost_update);
 }
 
 #[test]
@@ -108,7 +108,7 @@ pub(crate) fn write_skew(engine: &mut Engine, workers: usize, seed: u64) -> Resu
 
 #[test]
 fn write_skew_is_impossible_simulated() {
-    simulated(150, items, write_skew);
+    simulated(80, items, write_skew);
 }
 
 #[test]
@@ -154,7 +154,7 @@ pub(crate) fn phantoms(engine: &mut Engine, workers: usize, seed: u64) -> Result
 
 #[test]
 fn there_are_no_phantoms_simulated() {
-    simulated(200, items, phantoms);
+    simulated(90, items, phantoms);
 }
 
 #[test]
@@ -245,7 +245,7 @@ pub(crate) fn absent_keys(engine: &mut Engine, workers: usize, seed: u64) -> Res
 
 #[test]
 fn absent_keys_are_protected_simulated() {
-    simulated(150, items, absent_keys);
+    simulated(80, items, absent_keys);
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn transfers(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Resu
 
 #[test]
 fn money_is_never_made_or_lost_simulated() {
-    simulated(200, few_accounts, few);
+    simulated(100, few_accounts, few);
 }
 
 #[test]

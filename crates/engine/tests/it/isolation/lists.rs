@@ -305,7 +305,7 @@ fn serializable_many(engine: &mut Engine, workers: usize, seed: u64) -> Result<(
 
 #[test]
 fn histories_are_serializable_simulated() {
-    simulated(400, lists, serializable);
+    simulated(300, lists, serializable);
 }
 
 #[test]
