@@ -18,6 +18,7 @@ use sqlparser::ast;
 use crate::bind::{first_words, object_name};
 use crate::database::SqlDatabase;
 use crate::error::{Severity, SqlError, SqlState};
+use crate::roles::SUPERUSER;
 use crate::schema::TableMeta;
 use std::sync::Arc;
 
@@ -65,6 +66,13 @@ pub(crate) struct Change<'a> {
     pub(crate) role: u32,
     /// The role that has logged in.
     pub(crate) session_role: u32,
+}
+
+impl<'a> Change<'a> {
+    /// The change that undoes others, which needs no privileges.
+    pub(crate) fn undoing(db: &'a SqlDatabase) -> Change<'a> {
+        Change { db, text: "", role: SUPERUSER, session_role: SUPERUSER }
+    }
 }
 
 impl Change<'_> {
@@ -273,7 +281,7 @@ impl Change<'_> {
 
 /// The error for a refusal of the engine.
 #[cold]
-fn refused(error: &atrapos::DefineError) -> SqlError {
+pub(crate) fn refused(error: &atrapos::DefineError) -> SqlError {
     use atrapos::DefineError::{Contradiction, InUse, NameTaken, OutOfMemory, TimedOut, Unknown, Violated};
     let state = match error {
         Contradiction(_) => SqlState::INVALID_TABLE_DEFINITION,
