@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use atrapos_catalog::{Definitions, ForeignKeyDef, IndexDef, OnDelete, TableDef, TreeDef};
 use atrapos_partition::abort::Abort;
+use atrapos_partition::partition::Closing;
 use atrapos_partition::routing::{Route, Scheme};
 use atrapos_partition::schema::{Catalog, PublishedCatalog, TableId};
 use atrapos_placement::adaptation::Adaptive;
@@ -53,6 +54,7 @@ use crate::database::{Database, refuse_on_worker, request, wait};
 use crate::durable::Durable;
 
 pub use error::DefineError;
+pub(crate) use switch::HeldState;
 
 /// A table to be created, with its indexes and foreign keys.
 #[derive(Clone, Debug)]
@@ -102,6 +104,33 @@ impl Database {
     /// database, a manifest that cannot be written. Nothing has changed then.
     pub fn drop_table(&self, name: &str) -> Result<(), DefineError> {
         self.statements().drop_table(name)
+    }
+
+    /// Closes a table for the caller's transaction, which holds a lock on all of it and is about to end: accesses that wait for the
+    /// lock, and those that come from now on, are aborted
+    /// ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), also when the transaction has ended. The table is
+    /// dropped afterwards, or [opened](Database::reopen_table) again.
+    ///
+    /// # Errors
+    /// A name that no table has; a database that is closing.
+    pub fn close_table(&self, name: &str) -> Result<(), DefineError> {
+        let statements = self.statements();
+        let _statement = statements.begin_statement()?;
+        let table = find_table(&self.catalogs.working(), name)?;
+        let _scheme = statements.keep_scheme()?;
+        statements.close_trees(&[table], Closing::Maintained)?;
+        Ok(statements.settle()?)
+    }
+
+    /// Opens a table that was [closed](Database::close_table).
+    ///
+    /// # Errors
+    /// A name that no table has; a database that is closing.
+    pub fn reopen_table(&self, name: &str) -> Result<(), DefineError> {
+        let statements = self.statements();
+        let _statement = statements.begin_statement()?;
+        let table = find_table(&self.catalogs.working(), name)?;
+        Ok(statements.reopen(&[table])?)
     }
 
     fn statements(&self) -> Statements<'_> {

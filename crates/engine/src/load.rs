@@ -27,6 +27,7 @@ use self::loader::{RawRow, everything};
 use self::parents::check_own_parents;
 use crate::checkpoint::Pace;
 use crate::database::{Database, refuse_on_worker};
+use crate::ddl::HeldState;
 
 pub(crate) use self::loader::FILL;
 pub use self::loader::Loader;
@@ -104,6 +105,53 @@ impl Database {
         progress: &LoadProgress,
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
     ) -> Result<u64, LoadError> {
+        self.load_and(progress, add_rows, |state| match state {
+            // Loaded rows leave no records in the WAL: the load is durable when a checkpoint with them is.
+            Some((durable, state)) => match durable.checkpoint_holding(state, Pace::Full) {
+                Ok(_) => Ok(()),
+                Err(failure) => Err(LoadError::NotSaved(failure.to_string())),
+            },
+            None => Ok(()),
+        })
+    }
+
+    /// Loads rows like [`load`](Database::load), but leaves it to a later checkpoint to make them durable
+    /// ([`save_loaded`](Database::save_loaded)): a crash before finds all of them, or some, or none. For tables that count for
+    /// nothing until they are complete.
+    ///
+    /// # Errors
+    /// As [`load`](Database::load).
+    pub fn load_unsaved(
+        &self,
+        progress: &LoadProgress,
+        add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
+    ) -> Result<u64, LoadError> {
+        self.load_and(progress, add_rows, |_| Ok(()))
+    }
+
+    /// Makes the rows of loads durable that have left this to a later checkpoint. Without a WAL, what is committed is durable with
+    /// the next snapshot, and so are they.
+    ///
+    /// # Errors
+    /// Files that cannot be written.
+    pub fn save_loaded(&self) -> Result<(), LoadError> {
+        refuse_on_worker()?;
+        match self.durable().filter(|durable| durable.wal.logs()) {
+            Some(durable) => {
+                durable.checkpoint(Pace::Full).map_err(|failure| LoadError::NotSaved(failure.to_string()))?;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Loads rows, and has `save` make them durable while no checkpoint by another thread is under way.
+    fn load_and(
+        &self,
+        progress: &LoadProgress,
+        add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
+        save: impl FnOnce(&mut HeldState<'_>) -> Result<(), LoadError>,
+    ) -> Result<u64, LoadError> {
         let before = progress.rows();
         let _definitions = self.catalogs.keep();
         // A checkpoint by another thread meanwhile could have half of the load.
@@ -111,14 +159,7 @@ impl Database {
         refuse_on_worker()?;
         let _held_off = HeldOff::new(&self.handle, &self.catalogs.working())?;
         let mut state = self.durable().map(|durable| (durable, durable.lock_state()));
-        let loaded = self.load_in_phases(progress, add_rows).and_then(|()| match &mut state {
-            // Loaded rows leave no records in the WAL: the load is durable when a checkpoint with them is.
-            Some((durable, state)) => match durable.checkpoint_holding(state, Pace::Full) {
-                Ok(_) => Ok(()),
-                Err(failure) => Err(LoadError::NotSaved(failure.to_string())),
-            },
-            None => Ok(()),
-        });
+        let loaded = self.load_in_phases(progress, add_rows).and_then(|()| save(&mut state));
         match loaded {
             Ok(()) => {
                 self.on_all_workers(|worker| {

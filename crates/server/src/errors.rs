@@ -50,6 +50,7 @@ pub(crate) fn write(out: &mut Vec<u8>, error: &SqlError) {
             (b'D', &error.detail),
             (b'H', &error.hint),
             (b'P', &position),
+            (b'W', &error.context),
             (b't', &error.table),
             (b'c', &error.column),
             (b'd', &error.data_type),

@@ -11,6 +11,7 @@
 mod copying;
 mod cursors;
 mod extended;
+mod loading;
 mod planning;
 mod prepared;
 mod role;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::activity::{Activity, ActivityState};
 use crate::cancel::{Cancel, CancelHandle, CancelReason};
 use crate::database::SqlDatabase;
-use crate::ddl::Undo;
+use crate::ddl::{Change, Undo};
 use crate::error::SqlError;
 use crate::session::{Session, Taken, now};
 use crate::settings::Settings;
@@ -34,6 +35,7 @@ use crate::types::SqlType;
 
 use cursors::Cursor;
 use extended::{Portal, Prepared};
+use loading::Loading;
 use planning::CachedPlan;
 use role::CurrentRole;
 
@@ -83,7 +85,7 @@ enum Kind {
 /// client has begun waits for its end ([`TransactionStatus::Failed`]). After an error in the extended protocol the server skips
 /// messages until Sync and then calls [`sync`](Connection::sync).
 ///
-/// Dropping a connection cancels its statement and undoes its open transaction.
+/// Dropping a connection cancels its statement and undoes its open transaction, with the definitions that it has made.
 #[derive(Debug)]
 pub struct Connection {
     database: Arc<SqlDatabase>,
@@ -108,6 +110,8 @@ pub struct Connection {
     /// Settings that go back to these values when the transaction ends.
     local_settings: Vec<(String, String)>,
     undos: Vec<Undo>,
+    /// The tables that the transaction has loaded in bulk.
+    loading: Loading,
     /// The generation of the schema that the transaction has noted ([`crate::database`]).
     noted: Arc<AtomicU64>,
     statements: HashMap<String, Arc<Prepared>>,
@@ -122,6 +126,14 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.database.connections().remove(self.process_id);
         self.cancel.ask(CancelReason::Request);
+        if !self.undos.is_empty() {
+            let (database, undos) = (Arc::clone(&self.database), std::mem::take(&mut self.undos));
+            // The transaction ends first, as what it has made is in use until then. Without a thread, the definitions stay.
+            drop(self.open.take());
+            let _ = std::thread::Builder::new()
+                .name("sql-statement".to_owned())
+                .spawn(move || Change::undoing(&database).undo(undos));
+        }
     }
 }
 
@@ -142,6 +154,7 @@ impl Connection {
         let activity = Arc::new(Activity::new(&user, application));
         database.connections().add(options.process_id, &cancel, &activity);
         let mut connection = Connection {
+            loading: Loading::new(&database),
             database,
             user,
             user_role,
@@ -317,7 +330,7 @@ impl Connection {
     fn change_setting(&mut self, name: &str, value: &str, is_local: bool) -> Result<(), SqlError> {
         let before = self.settings.get(name)?.to_owned();
         if name.eq_ignore_ascii_case("role") {
-            role::check_setting(&self.database.schema().roles, self.user_role, value)?;
+            role::check_setting(&self.schema().roles, self.user_role, value)?;
         }
         self.settings.set(name, value)?;
         if is_local && self.kind == Kind::None {

@@ -3,9 +3,11 @@
 //! Owns: the options of a COPY, and how lines become rows and rows lines. Never: speaks the protocol; a sink does.
 
 mod binary;
+mod bulk;
 mod csv;
 mod text;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use atrapos::Tx;
@@ -14,15 +16,17 @@ use sqlparser::ast;
 use crate::bind::{Binder, ident};
 use crate::cast::narrow;
 use crate::error::{SqlError, SqlState};
-use crate::exec::{Fail, insert_rows};
+use crate::exec::{Fail, insert_all};
 use crate::expr::{Env, Expr};
 use crate::format::parse;
+use crate::functions::NEEDS_BLOCK;
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
 use crate::types::SqlType;
 use crate::value::Value;
 
 pub(crate) use binary::{BinaryRows, HEADER, TRAILER};
+pub(crate) use bulk::{BulkBatch, Hidden, NotLoaded};
 pub(crate) use csv::CsvLines;
 pub(crate) use text::TextLines;
 
@@ -202,7 +206,8 @@ impl Lines {
 pub(crate) struct CopyTarget {
     pub(crate) table: Arc<TableEntry>,
     pub(crate) columns: Vec<usize>,
-    pub(crate) defaults: Vec<Expr>,
+    /// The defaults of the other columns.
+    pub(crate) defaults: Vec<(usize, Expr)>,
     pub(crate) checks: Vec<(String, Expr)>,
 }
 
@@ -223,79 +228,35 @@ impl Binder<'_> {
             places = (0..table.columns.len()).collect();
         }
         let mut defaults = Vec::new();
-        for column in 0..table.columns.len() {
-            defaults.push(if places.contains(&column) {
-                Expr::Const(Value::Null)
-            } else {
-                self.default_of(&table, column)?
-            });
+        for column in (0..table.columns.len()).filter(|column| !places.contains(column)) {
+            defaults.push((column, self.default_of(&table, column)?));
         }
         let checks = self.table_checks(&table)?;
         Ok(CopyTarget { table, columns: places, defaults, checks })
     }
 }
 
-/// Rows of a COPY FROM that are inserted at once.
-pub(crate) struct CopyBatch {
-    pub(crate) target: Arc<CopyTarget>,
-    pub(crate) env: Env,
-    pub(crate) sequences: Arc<Sequences>,
-    pub(crate) rows: Vec<CopyRow>,
-    /// The number of the first of them, for messages.
-    pub(crate) first: u64,
-}
-
-impl CopyBatch {
-    pub(crate) async fn run(&self, tx: &mut Tx<'_>) -> Result<(), Fail> {
-        let table = &self.target.table;
-        let mut rows = Vec::with_capacity(self.rows.len());
-        for (at, given) in self.rows.iter().enumerate() {
-            let line = self.first + at as u64;
-            let in_line = |error: SqlError| {
-                let context = format!("COPY {}, line {line}", table.name);
-                if error.detail.is_none() { error.detail(context) } else { error }
-            };
-            let row = self.row(tx, given).await.map_err(|fail| match fail {
-                Fail::Sql(error) => Fail::Sql(in_line(error)),
-                other => other,
-            })?;
-            crate::exec::check_row(table, &self.target.checks, &self.env, &row).map_err(in_line)?;
-            rows.push(row);
-        }
-        insert_rows(tx, table, &rows).await
-    }
-
-    async fn row(&self, tx: &mut Tx<'_>, given: &CopyRow) -> Result<Vec<Value>, Fail> {
-        let (target, table) = (&self.target, &self.target.table);
+impl CopyTarget {
+    /// The row that a given one becomes: its values and the defaults of the other columns, checked but for its keys. The error of a
+    /// default that needs numbers of a sequence has the code [`NEEDS_BLOCK`], and names it.
+    fn row(&self, env: &Env, given: &CopyRow) -> Result<Vec<Value>, SqlError> {
+        let table = &self.table;
         let count = match given {
             CopyRow::Texts(fields) => fields.len(),
             CopyRow::Values(values) => values.len(),
         };
-        if count != target.columns.len() {
-            let message = match target.columns.get(count) {
+        if count != self.columns.len() {
+            let message = match self.columns.get(count) {
                 Some(missing) => format!("missing data for column \"{}\"", table.columns[*missing].name),
                 None => "extra data after last expected column".to_owned(),
             };
-            return Err(SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message).into());
+            return Err(SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message));
         }
         let mut row = vec![Value::Null; table.columns.len()];
-        for (at, default) in target.defaults.iter().enumerate() {
-            if let Expr::Const(value) = default {
-                row[at] = value.clone();
-                continue;
-            }
-            row[at] = loop {
-                match default.eval(&self.env, &[]) {
-                    Ok(value) => break value,
-                    Err(error) if error.code == crate::functions::NEEDS_BLOCK => {
-                        let sequence = Arc::clone(self.env.schema.sequence(&error.message)?);
-                        tx.wait_for(self.sequences.reserve(&sequence)).await?;
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            };
+        for (at, default) in &self.defaults {
+            row[*at] = default.eval(env, &[])?;
         }
-        for (at, column) in target.columns.iter().enumerate() {
+        for (at, column) in self.columns.iter().enumerate() {
             let entry = &table.columns[*column];
             let value = match given {
                 CopyRow::Values(values) => values[at].clone(),
@@ -306,6 +267,48 @@ impl CopyBatch {
             };
             row[*column] = narrow(value, entry.ty, entry.modifier, false)?;
         }
+        crate::exec::check_row(table, &self.checks, env, &row)?;
         Ok(row)
+    }
+
+    /// An error with the line that it is about.
+    pub(crate) fn in_line(&self, line: u64, error: SqlError) -> SqlError {
+        error.context(format!("COPY {}, line {line}", self.table.name))
+    }
+}
+
+/// Rows of a COPY FROM that are inserted at once.
+pub(crate) struct CopyBatch {
+    pub(crate) target: Arc<CopyTarget>,
+    pub(crate) env: Env,
+    pub(crate) sequences: Arc<Sequences>,
+    pub(crate) rows: Arc<Vec<CopyRow>>,
+    /// The places of those that are inserted.
+    pub(crate) lines: Range<usize>,
+    /// The number of the line of the first of these, for messages.
+    pub(crate) first: u64,
+}
+
+impl CopyBatch {
+    /// Inserts the rows as a part of a transaction.
+    pub(crate) async fn run(&self, tx: &mut Tx<'_>) -> Result<(), Fail> {
+        let mut rows = Vec::with_capacity(self.lines.len());
+        for (given, line) in self.rows[self.lines.clone()].iter().zip(self.first..) {
+            let row = loop {
+                match self.target.row(&self.env, given) {
+                    Ok(row) => break row,
+                    Err(error) if error.code == NEEDS_BLOCK => {
+                        let sequence = Arc::clone(self.env.schema.sequence(&error.message)?);
+                        tx.wait_for(self.sequences.reserve(&sequence)).await?;
+                    }
+                    Err(error) => return Err(self.target.in_line(line, error).into()),
+                }
+            };
+            rows.push(row);
+        }
+        insert_all(tx, &self.target.table, &rows).await.map_err(|(fail, at)| match (fail, at) {
+            (Fail::Sql(error), Some(at)) => Fail::Sql(self.target.in_line(self.first + at as u64, error)),
+            (fail, _) => fail,
+        })
     }
 }

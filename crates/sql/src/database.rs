@@ -10,25 +10,30 @@
 //! finds the table closed after that does not use it. So when all transactions have noted the new generation or zero, none uses
 //! the table, until a snapshot without it is published.
 
+use std::collections::BTreeSet;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use atrapos::Database;
+use atrapos::{Database, DefineError};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use crate::cancel::Connections;
 use crate::connection::{ConnectOptions, Connection};
 use crate::counts::Counts;
+use crate::ddl::refused;
 use crate::error::{Severity, SqlError, SqlState};
-use crate::kept::Kept;
+use crate::kept::{Kept, UNUSED};
 use crate::load;
 use crate::procedures::SqlProcedures;
 use crate::roles::{FIRST_ROLE, Role, SUPERUSER};
 use crate::schema::{Schema, TableEntry};
 use crate::sequences::Sequences;
+
+/// The first version of schemas that transactions have for themselves, beyond those of the one for all.
+const FIRST_OVERLAY: u64 = 1 << 63;
 
 /// The time that a statement waits for the transactions that use a table.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -75,6 +80,10 @@ pub struct SqlDatabase {
     counts: Arc<Counts>,
     /// Held by the one statement that changes the schema.
     changing: Mutex<()>,
+    /// The tables that transactions under way load in bulk.
+    loading: Mutex<BTreeSet<String>>,
+    /// The version of the next schema that a transaction has for itself.
+    overlays: AtomicU64,
     generation: AtomicU64,
     /// For each connection the generation that its transaction has noted.
     noted: Mutex<Vec<Weak<AtomicU64>>>,
@@ -103,7 +112,11 @@ impl SqlDatabase {
     ) -> Result<Arc<SqlDatabase>, SqlError> {
         let database = Arc::new(database);
         let kept = Kept::open(&database)?;
-        let mut schema = load::schema(&database, kept.rows(&database)?)?;
+        let rows = kept.rows(&database)?;
+        for engine in load::unused(&rows) {
+            drop_unused(&database, &kept, engine)?;
+        }
+        let mut schema = load::schema(&database, rows)?;
         if let Entry::Vacant(place) = schema.roles.roles.entry(SUPERUSER) {
             let role = Role::superuser(SUPERUSER, &options.superuser);
             kept.write_role(&database, &role)?;
@@ -121,6 +134,8 @@ impl SqlDatabase {
             connections: Arc::default(),
             counts: Arc::default(),
             changing: Mutex::new(()),
+            loading: Mutex::default(),
+            overlays: AtomicU64::new(FIRST_OVERLAY),
             generation: AtomicU64::new(1),
             noted: Mutex::new(Vec::new()),
             changed: Notify::new(),
@@ -225,6 +240,62 @@ impl SqlDatabase {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Excludes other statements that change the schema, unless one goes on for too long: it may wait for the caller's transaction.
+    pub(crate) fn change_soon(&self) -> Result<MutexGuard<'_, ()>, SqlError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.changing.try_lock() {
+                Ok(guard) => return Ok(guard),
+                Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() > deadline => {
+                    return Err(SqlError::new(
+                        SqlState::LOCK_NOT_AVAILABLE,
+                        "a statement that changes the schema has not ended, so a table that the transaction has loaded cannot \
+                         take its place",
+                    )
+                    .hint("Run the transaction again."));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn loading(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.loading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a transaction loads a table in bulk; returns false if one does already.
+    pub(crate) fn begin_loading(&self, table: &str) -> bool {
+        self.loading().insert(table.to_owned())
+    }
+
+    /// Notes that a transaction that has loaded a table has ended.
+    pub(crate) fn end_loading(&self, table: &str) {
+        self.loading().remove(table);
+    }
+
+    /// Refuses a definition that concerns a table which a transaction loads in bulk.
+    pub(crate) fn refuse_loading(&self, table: &str) -> Result<(), SqlError> {
+        if !self.loading().contains(table) {
+            return Ok(());
+        }
+        Err(SqlError::new(
+            SqlState::OBJECT_IN_USE,
+            format!("table \"{table}\" is being loaded by a transaction that has not ended"),
+        )
+        .hint("Commit the transaction first."))
+    }
+
+    /// Drops a table of the engine that counts for nothing, and the row that says so.
+    pub(crate) fn drop_unused(&self, engine: &str) -> Result<(), SqlError> {
+        drop_unused(&self.database, &self.kept, engine)
+    }
+
+    /// A version for a schema that a transaction has for itself.
+    pub(crate) fn next_overlay(&self) -> u64 {
+        self.overlays.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Reads all definitions again and publishes them.
     pub(crate) fn reload(&self) -> Result<(), SqlError> {
         let mut schema = load::schema(&self.database, self.kept.rows(&self.database)?)?;
@@ -295,4 +366,14 @@ impl SqlDatabase {
         table.is_closed.store(false, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
+}
+
+/// Drops a table of the engine that counts for nothing, and then the row that says so.
+fn drop_unused(database: &Database, kept: &Kept, engine: &str) -> Result<(), SqlError> {
+    match database.drop_table(engine) {
+        // A crash has come before it was made.
+        Ok(()) | Err(DefineError::Unknown(_)) => {}
+        Err(error) => return Err(refused(&error)),
+    }
+    kept.write(database, format!("{UNUSED}{engine}"), None)
 }

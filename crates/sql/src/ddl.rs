@@ -18,6 +18,7 @@ use sqlparser::ast;
 use crate::bind::{first_words, object_name};
 use crate::database::SqlDatabase;
 use crate::error::{Severity, SqlError, SqlState};
+use crate::roles::SUPERUSER;
 use crate::schema::TableMeta;
 use std::sync::Arc;
 
@@ -67,6 +68,13 @@ pub(crate) struct Change<'a> {
     pub(crate) session_role: u32,
 }
 
+impl<'a> Change<'a> {
+    /// The change that undoes others, which needs no privileges.
+    pub(crate) fn undoing(db: &'a SqlDatabase) -> Change<'a> {
+        Change { db, text: "", role: SUPERUSER, session_role: SUPERUSER }
+    }
+}
+
 impl Change<'_> {
     /// Runs a statement. Blocks.
     pub(crate) fn run(&self, statement: &ast::Statement) -> Result<Done, SqlError> {
@@ -76,17 +84,8 @@ impl Change<'_> {
             ast::Statement::AlterRole { name, operation } => self.alter_role(name, operation),
             ast::Statement::Grant(grant) => self.grant(grant),
             ast::Statement::Revoke(revoke) => self.revoke(revoke),
-            ast::Statement::GrantRole(grant) if grant.options.is_empty() && grant.granted_by.is_none() => {
-                self.change_members(&grant.roles, &grant.grantees, true)
-            }
-            ast::Statement::RevokeRole(revoke)
-                if revoke.option_for.is_none() && revoke.granted_by.is_none() =>
-            {
-                self.change_members(&revoke.roles, &revoke.grantees, false)
-            }
-            ast::Statement::GrantRole(_) | ast::Statement::RevokeRole(_) => {
-                Err(SqlError::unsupported("an option of a membership"))
-            }
+            ast::Statement::GrantRole(grant) => self.grant_roles(grant),
+            ast::Statement::RevokeRole(revoke) => self.revoke_roles(revoke),
             ast::Statement::Drop {
                 object_type: ast::ObjectType::Role | ast::ObjectType::User | ast::ObjectType::Group,
                 names,
@@ -273,7 +272,7 @@ impl Change<'_> {
 
 /// The error for a refusal of the engine.
 #[cold]
-fn refused(error: &atrapos::DefineError) -> SqlError {
+pub(crate) fn refused(error: &atrapos::DefineError) -> SqlError {
     use atrapos::DefineError::{Contradiction, InUse, NameTaken, OutOfMemory, TimedOut, Unknown, Violated};
     let state = match error {
         Contradiction(_) => SqlState::INVALID_TABLE_DEFINITION,

@@ -222,6 +222,8 @@ pub struct SqlErrorFields {
     pub detail: Option<String>,
     /// The hint: a cure for the error.
     pub hint: Option<String>,
+    /// The place at which it came up, as in the data of a COPY.
+    pub context: Option<String>,
     /// The character of the statement that it is about, from 1.
     pub position: Option<u32>,
     /// The table it is about.
@@ -260,6 +262,7 @@ impl SqlError {
             message: message.into(),
             detail: None,
             hint: None,
+            context: None,
             position: None,
             table: None,
             column: None,
@@ -292,6 +295,13 @@ impl SqlError {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> SqlError {
         self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same, with the place at which it came up.
+    #[must_use]
+    pub fn context(mut self, context: impl Into<String>) -> SqlError {
+        self.0.context = Some(context.into());
         self
     }
 

@@ -36,7 +36,7 @@ use crate::value::Value;
 pub(crate) use output::{Answer, encode_rows};
 pub(crate) use profile::Profile;
 pub(crate) use scan::key_of;
-pub(crate) use writes::insert_rows;
+pub(crate) use writes::{duplicate, insert_all, stored};
 
 /// A future on a worker, in a box: nodes contain nodes.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fail>> + 'a>>;
@@ -125,6 +125,9 @@ struct Exec<'t, 'w> {
     profile: Option<Arc<Profile>>,
 }
 
+/// The tag of TRUNCATE.
+pub(crate) const TRUNCATED: &str = "TRUNCATE TABLE";
+
 /// Rows after which a statement lets others run on its worker, and on the owners of what it reads.
 const SLICE: u32 = 8192;
 
@@ -173,7 +176,7 @@ impl<'w> Exec<'_, 'w> {
                 for table in tables {
                     Box::pin(self.truncate(table)).await?;
                 }
-                (None, "TRUNCATE TABLE".to_owned())
+                (None, TRUNCATED.to_owned())
             }
             Work::Call(call) => {
                 let call = call.prepare(&self.env)?;

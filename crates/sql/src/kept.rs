@@ -6,13 +6,17 @@
 //! of a statement that a crash has stopped, and counts for nothing.
 
 use atrapos::catalog::{ColumnDef, KeyColumn, PrimaryKey, TableDef, Value as Stored};
-use atrapos::{Abort, ColumnType, Database, Submitted, TableHandle};
+use atrapos::{Abort, ColumnType, Database, Submitted, TableHandle, Tx};
 
 use crate::error::{SqlError, SqlState};
 use crate::roles::Role;
 
 /// The engine's name of the table.
 pub(crate) const NAME: &str = "atrapos_sql";
+
+/// The beginning of the names of rows that name tables of the engine which count for nothing: they are loaded for a transaction that
+/// has not committed, or were replaced by one that has. They are dropped when the database is opened, if not before.
+pub(crate) const UNUSED: &str = "unused:";
 
 /// The table, and how its rows are read and written.
 #[derive(Clone, Debug)]
@@ -63,17 +67,25 @@ impl Kept {
         name: String,
         body: Option<String>,
     ) -> Result<Submitted<()>, Abort> {
-        let table = self.table.clone();
-        let key = vec![Stored::Text(name)];
-        let route = table.at(&key)?;
-        database.submit(route, async move |tx| {
-            tx.delete(&table, &key[..]).await?;
-            if let Some(body) = &body {
-                let columns = [("name", key[0].clone()), ("body", Stored::Text(body.clone()))];
-                tx.insert_row(&table, &columns).await?;
-            }
-            Ok(())
-        })
+        let kept = self.clone();
+        let route = self.table.at(&[Stored::Text(name.clone())])?;
+        database.submit(route, async move |tx| kept.write_within(tx, &name, body.as_deref()).await)
+    }
+
+    /// Writes a row, or removes it, as a part of a transaction.
+    pub(crate) async fn write_within(
+        &self,
+        tx: &mut Tx<'_>,
+        name: &str,
+        body: Option<&str>,
+    ) -> Result<(), Abort> {
+        let key = [Stored::Text(name.to_owned())];
+        tx.delete(&self.table, &key[..]).await?;
+        if let Some(body) = body {
+            let columns = [("name", key[0].clone()), ("body", Stored::Text(body.to_owned()))];
+            tx.insert_row(&self.table, &columns).await?;
+        }
+        Ok(())
     }
 
     /// Writes a role.

@@ -31,6 +31,7 @@ pub(crate) fn schema(database: &Database, rows: Vec<(String, String)>) -> Result
     let definitions = database.definitions();
     let mut schema = Schema { version: 1, ..Schema::default() };
     let mut known: Vec<String> = vec![kept::NAME.to_owned()];
+    known.extend(unused(&rows).map(str::to_owned));
     for (name, body) in rows {
         if let Some(name) = name.strip_prefix("sequence:") {
             let meta: SequenceMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
@@ -48,24 +49,34 @@ pub(crate) fn schema(database: &Database, rows: Vec<(String, String)>) -> Result
             schema.roles.schema = serde_json::from_str(&body).map_err(|error| unreadable(&name, &error))?;
         } else if let Some(name) = name.strip_prefix("table:") {
             let meta: TableMeta = serde_json::from_str(&body).map_err(|error| unreadable(name, &error))?;
-            let Some(entry) = entry(database, name, meta) else { continue };
+            let Some(entry) = entry(database, name, meta, false) else { continue };
             known.push(entry.meta.engine.clone());
             schema.tables.insert(name.to_owned(), Arc::new(entry));
         }
     }
     for tree in &definitions.trees {
         let Some(table) = tree.as_table().filter(|table| !known.contains(&table.name)) else { continue };
-        if let Some(entry) = entry(database, &table.name, declared(&definitions, table)) {
+        if let Some(entry) = entry(database, &table.name, declared(&definitions, table), true) {
             schema.tables.entry(table.name.clone()).or_insert_with(|| Arc::new(entry));
         }
     }
     Ok(schema)
 }
 
+/// The tables of the engine that count for nothing, by what is kept.
+pub(crate) fn unused(rows: &[(String, String)]) -> impl Iterator<Item = &str> {
+    rows.iter().filter_map(|(name, _)| name.strip_prefix(kept::UNUSED))
+}
+
 /// A table of a name; `None` if the engine has none of the name that is kept.
-fn entry(database: &Database, name: &str, meta: TableMeta) -> Option<TableEntry> {
+pub(crate) fn entry(
+    database: &Database,
+    name: &str,
+    meta: TableMeta,
+    is_declared: bool,
+) -> Option<TableEntry> {
     let handle = database.table_named(&meta.engine).ok()?;
-    let oid = |number: atrapos::TableId| FIRST_OID + u32::from(number.0);
+    let oid = |known: Option<u16>, number: atrapos::TableId| FIRST_OID + u32::from(known.unwrap_or(number.0));
     // A column that a crash has dropped without what is kept of it.
     let is_there = |kept: &ColumnMeta| {
         let name = kept.engine.as_ref().unwrap_or(&kept.name);
@@ -106,16 +117,20 @@ fn entry(database: &Database, name: &str, meta: TableMeta) -> Option<TableEntry>
             },
         };
         // The key that rows are clustered by has no tree of its own; its number is beyond those of trees.
-        let number = found.as_ref().map_or(oid(handle.id()) + 70_000, |found| oid(found.id()));
+        let number = match &found {
+            Some(found) => oid(index.number, found.id()),
+            None => oid(meta.number, handle.id()) + 70_000,
+        };
         indexes.push(IndexEntry { meta: index.clone(), handle: found, oid: number });
     }
     Some(TableEntry {
         name: name.to_owned(),
-        oid: oid(handle.id()),
+        oid: oid(meta.number, handle.id()),
         meta,
         columns,
         indexes,
         handle,
+        is_declared,
         is_closed: AtomicBool::new(false),
     })
 }
@@ -147,6 +162,7 @@ fn declared(definitions: &Definitions, table: &TableDef) -> TableMeta {
             unique: true,
             primary: true,
             constraint: true,
+            number: None,
         });
     }
     let number = definitions.find(&table.name);
@@ -168,6 +184,7 @@ fn declared(definitions: &Definitions, table: &TableDef) -> TableMeta {
             unique: index.unique,
             primary: false,
             constraint: false,
+            number: None,
         });
     }
     TableMeta {
@@ -177,5 +194,6 @@ fn declared(definitions: &Definitions, table: &TableDef) -> TableMeta {
         checks: Vec::new(),
         foreign_keys: Vec::new(),
         comment: None,
+        number: None,
     }
 }

@@ -358,6 +358,18 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The plan that deletes the rows of tables which may be truncated.
+    pub(crate) fn truncation(tables: Vec<Arc<TableEntry>>) -> Plan {
+        Plan {
+            work: Work::Truncate(tables.clone()),
+            tables,
+            views: Vec::new(),
+            needs: Vec::new(),
+            subqueries: 0,
+            tells_of_locks: false,
+        }
+    }
+
     /// The columns of the rows that it returns; none if it returns none.
     pub(crate) fn columns(&self) -> Option<&[OutputColumn]> {
         match &self.work {

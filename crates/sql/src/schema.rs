@@ -63,6 +63,9 @@ pub(crate) struct IndexMeta {
     pub(crate) primary: bool,
     /// Set if it stands for a constraint of its name.
     pub(crate) constraint: bool,
+    /// The number of the engine's index that it is known by, if that was replaced by another one.
+    #[serde(default)]
+    pub(crate) number: Option<u16>,
 }
 
 /// A condition of all rows.
@@ -92,6 +95,9 @@ pub(crate) struct TableMeta {
     pub(crate) foreign_keys: Vec<ForeignMeta>,
     #[serde(default)]
     pub(crate) comment: Option<String>,
+    /// The number of the engine's table that it is known by, if that was replaced by another one.
+    #[serde(default)]
+    pub(crate) number: Option<u16>,
 }
 
 /// A column of a table.
@@ -125,6 +131,8 @@ pub(crate) struct TableEntry {
     pub(crate) columns: Vec<ColumnEntry>,
     pub(crate) indexes: Vec<IndexEntry>,
     pub(crate) handle: TableHandle,
+    /// Set if a program has declared it, and nothing is kept of it.
+    pub(crate) is_declared: bool,
     /// Set when a statement is about to replace the table: no transaction begins to use it any more.
     pub(crate) is_closed: AtomicBool,
 }
@@ -183,7 +191,7 @@ impl ViewMeta {
 }
 
 /// All tables, views and sequences at one moment.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Schema {
     /// Counts the changes.
     pub(crate) version: u64,

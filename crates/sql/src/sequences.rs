@@ -37,6 +37,18 @@ impl Sequences {
         Ok(())
     }
 
+    /// Reserves the next numbers of a sequence, as [`reserve`](Sequences::reserve) does. Blocks.
+    pub(crate) fn reserve_blocking(&self, sequence: &Sequence) -> Result<(), SqlError> {
+        let _turn = self.turn.blocking_lock();
+        if sequence.has_left() {
+            return Ok(());
+        }
+        let meta = sequence.reservation();
+        self.kept.write(&self.database, format!("sequence:{}", sequence.name()), Some(body_of(&meta)?))?;
+        sequence.reserved(meta);
+        Ok(())
+    }
+
     /// Lets a sequence go on from a number.
     pub(crate) async fn set(
         &self,
@@ -52,13 +64,17 @@ impl Sequences {
     }
 
     async fn keep(&self, name: &str, meta: &SequenceMeta) -> Result<(), SqlError> {
-        let body = serde_json::to_string(meta).map_err(|error| {
-            SqlError::new(SqlState::INTERNAL_ERROR, format!("a sequence cannot be written: {error}"))
-        })?;
-        let submitted = self.kept.submit(&self.database, format!("sequence:{name}"), Some(body));
+        let submitted = self.kept.submit(&self.database, format!("sequence:{name}"), Some(body_of(meta)?));
         match submitted {
             Ok(submitted) => submitted.await.map_err(|abort| SqlError::of_abort(&abort)),
             Err(abort) => Err(SqlError::of_abort(&abort)),
         }
     }
+}
+
+/// The text in which the state of a sequence is kept.
+fn body_of(meta: &SequenceMeta) -> Result<String, SqlError> {
+    serde_json::to_string(meta).map_err(|error| {
+        SqlError::new(SqlState::INTERNAL_ERROR, format!("a sequence cannot be written: {error}"))
+    })
 }

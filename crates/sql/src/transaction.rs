@@ -14,12 +14,13 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use atrapos::{Abort, AbortReason, Database, Procedure, Route, Savepoint, Submitted, Tx};
+use atrapos::{Abort, AbortReason, Database, Procedure, Route, Savepoint, Submitted, TableHandle, Tx};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::copy::CopyBatch;
 use crate::error::{SqlError, SqlState};
 use crate::exec::{Answer, Fail, Request};
+use crate::kept::Kept;
 
 /// The answer to a command.
 type Reply<T> = oneshot::Sender<Result<T, SqlError>>;
@@ -28,6 +29,10 @@ type Reply<T> = oneshot::Sender<Result<T, SqlError>>;
 pub(crate) enum Command {
     Run(Box<Request>, Reply<Answer>),
     Copy(Box<CopyBatch>, Reply<()>),
+    /// Locks all of a table; the answer is whether it has rows.
+    Lock(TableHandle, Reply<bool>),
+    /// Writes rows of what is kept, and removes those without a text.
+    Keep(Kept, Vec<(String, Option<String>)>, Reply<()>),
     Savepoint(String, Reply<()>),
     RollbackTo(String, Reply<()>),
     Release(String, Reply<()>),
@@ -149,6 +154,29 @@ impl Open {
         self.outcome.await.map_err(|abort| SqlError::of_abort(&abort))
     }
 
+    /// Sends a command and waits for its answer, as [`ask`](Open::ask) does. Blocks.
+    pub(crate) fn ask_blocking<T>(
+        &mut self,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, SqlError> {
+        let (reply, answer) = oneshot::channel();
+        let _ = self.commands.send(command(reply));
+        answer.blocking_recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Commits as [`commit`](Open::commit) does. Blocks.
+    pub(crate) fn commit_blocking(self) -> Result<(), SqlError> {
+        let _ = self.commands.send(Command::Commit);
+        self.outcome.wait().map_err(|abort| SqlError::of_abort(&abort))
+    }
+
+    /// Undoes everything as [`roll_back`](Open::roll_back) does. Blocks.
+    pub(crate) fn roll_back_blocking(self) {
+        drop(self.commands);
+        // The outcome is an abort in any case.
+        let _ = self.outcome.wait();
+    }
+
     /// Undoes everything, and waits until that is done.
     pub(crate) async fn roll_back(self) {
         drop(self.commands);
@@ -180,6 +208,14 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
             }
             Command::Copy(batch, reply) => {
                 let done = batch.run(tx).await;
+                is_failed |= answer(done, reply, savepoints.is_empty())?;
+            }
+            Command::Lock(table, reply) => {
+                let done = lock_all(tx, &table).await.map_err(Fail::Abort);
+                is_failed |= answer(done, reply, savepoints.is_empty())?;
+            }
+            Command::Keep(kept, rows, reply) => {
+                let done = keep(tx, &kept, &rows).await.map_err(Fail::Abort);
                 is_failed |= answer(done, reply, savepoints.is_empty())?;
             }
             Command::Savepoint(name, reply) => {
@@ -214,6 +250,19 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
             }
         }
     }
+}
+
+/// Locks all of a table exclusively; returns true if it has rows.
+async fn lock_all(tx: &mut Tx<'_>, table: &TableHandle) -> Result<bool, Abort> {
+    let all = table.prefix(&[])?;
+    tx.lock_range(table, all).await
+}
+
+async fn keep(tx: &mut Tx<'_>, kept: &Kept, rows: &[(String, Option<String>)]) -> Result<(), Abort> {
+    for (name, body) in rows {
+        kept.write_within(tx, name, body.as_deref()).await?;
+    }
+    Ok(())
 }
 
 /// Answers a command; returns true if it has failed and the transaction can go back to a savepoint, and ends the procedure if it

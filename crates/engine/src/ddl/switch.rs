@@ -37,7 +37,7 @@ pub(super) enum Until {
 }
 
 /// Guard of the directory's state, which excludes checkpoints while it is held; `None` for a database in memory.
-pub(super) type HeldState<'a> = Option<(&'a Durable, MutexGuard<'a, State>)>;
+pub(crate) type HeldState<'a> = Option<(&'a Durable, MutexGuard<'a, State>)>;
 
 impl Statements<'_> {
     /// Replaces catalog `before` by `after`: on all workers, in the manifest, for clients. Trees that are only in `before`

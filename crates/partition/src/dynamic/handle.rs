@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use atrapos_catalog::{ColumnDef, Value};
+use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::LockMode;
 use atrapos_storage::{KeyBuf, prefix_successor};
 
@@ -168,6 +169,14 @@ impl TableHandle {
     /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values make no row of the table.
     pub fn encode_row(&self, values: Vec<Value>) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
         self.layout.new_row_of_values(values)
+    }
+
+    /// Encodes the key of a row whose key is hidden: a worker's number, and the number of the row among those of the worker.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the table has a key of its own.
+    pub fn hidden_key(&self, worker: WorkerId, number: u64) -> Result<KeyBuf, Abort> {
+        self.layout.key.encode(&[Value::Unsigned(worker.0.into()), Value::Unsigned(number.into())])
     }
 
     fn insertion(&self, columns: &[(&str, Value)], strict: bool) -> Result<Action<InsertRow>, Abort> {

@@ -1,21 +1,74 @@
 //! COPY of a connection: from the data that its client sends, and to it.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use sqlparser::ast;
 
+use super::loading::can_be_loaded;
+use super::running::{ATTEMPTS, blocking};
 use super::{Connection, Kind};
 use crate::bind::Binder;
-use crate::copy::{CopyBatch, CopyRow, CopyTarget, Fields, Form, HEADER, Lines, TRAILER};
+use crate::copy::{
+    BulkBatch, CopyBatch, CopyRow, CopyTarget, Fields, Form, HEADER, Hidden, Lines, NotLoaded, TRAILER,
+};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
 use crate::format::Format;
 use crate::roles::{Need, Object, Privileges};
+use crate::schema::TableEntry;
 use crate::sink::Sink;
 use crate::transaction::Command;
 
 /// Rows that are inserted at once.
 const BATCH: usize = 1000;
+/// The size of the data from which on an empty table is loaded in bulk, and of the pieces in which it is.
+const BULK_BYTES: usize = 1 << 20;
+
+/// A COPY FROM that is under way.
+struct CopyIn<'a> {
+    /// The table and the columns that its text names.
+    statement: (&'a ast::ObjectName, &'a [ast::Ident], &'a str),
+    target: Arc<CopyTarget>,
+    /// Set if its transaction has nothing else.
+    is_alone: bool,
+    way: Way,
+    /// The number of lines before the first row.
+    header: u64,
+    /// The size of the data that has come since rows were taken last.
+    bytes: usize,
+    /// The number of rows taken.
+    count: u64,
+}
+
+/// The way in which rows go into a table.
+enum Way {
+    /// It is chosen when there are many.
+    Undecided,
+    /// They are inserted, each with its redo.
+    Rows,
+    /// They are loaded into this table, which takes the other one's place.
+    Bulk(Arc<TableEntry>, Hidden),
+}
+
+impl CopyIn<'_> {
+    /// The number of the line behind those taken and so many more.
+    fn line(&self, more: usize) -> u64 {
+        self.header + self.count + more as u64 + 1
+    }
+
+    fn in_line(&self, more: usize, error: SqlError) -> SqlError {
+        self.target.in_line(self.line(more), error)
+    }
+
+    fn loaded(&mut self, count: u64) {
+        self.count += count;
+        if let Way::Bulk(_, hidden) = &mut self.way {
+            hidden.next += count;
+        }
+    }
+}
 
 impl Connection {
     pub(super) async fn copy(
@@ -46,65 +99,171 @@ impl Connection {
         text: &str,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
-        let session = self.session();
-        let schema = self.database.schema();
-        let target = Arc::new(Binder::new(&schema, text, &[]).copy_target(table, columns)?);
-        let mut needed = Need::new(Object::Table, &target.table.name, Privileges::INSERT);
-        for column in &target.columns {
-            needed.add_column(&target.table.columns[*column].name, Privileges::INSERT);
-        }
-        self.check_needs(&schema, &[needed])?;
-        let env = Env::new(Arc::from([]), session, schema);
-        if self.open.is_none() {
-            let route = self.any_worker();
-            self.begin_at(route).await?;
-        }
-        sink.copy_in_begin(format_of(form), target.columns.len());
-        let types = target.columns.iter().map(|column| target.table.columns[*column].ty).collect();
-        let mut lines = Lines::new(form, types);
-        let (mut rows, mut count) = (Vec::new(), 0);
+        let mut copy = CopyIn {
+            statement: (table, columns, text),
+            target: self.copy_target(table, columns, text).await?,
+            is_alone: self.kind == Kind::None && self.open.is_none(),
+            way: Way::Undecided,
+            header: u64::from(form.header),
+            bytes: 0,
+            count: 0,
+        };
+        self.begin_at_home().await?;
+        let columns = &copy.target.columns;
+        sink.copy_in_begin(format_of(form), columns.len());
+        let types = columns.iter().map(|column| copy.target.table.columns[*column].ty).collect();
+        let (mut lines, mut rows) = (Lines::new(form, types), Vec::new());
         while let Some(data) = self.cancel.until(sink.copy_data()).await? {
-            lines.push(&data, &mut rows)?;
-            while rows.len() >= BATCH {
-                let rest = rows.split_off(BATCH);
-                count += self.insert_lines(&target, &env, std::mem::replace(&mut rows, rest), count).await?;
+            lines.push(&data, &mut rows).map_err(|error| copy.in_line(rows.len(), error))?;
+            copy.bytes += data.len();
+            if copy.bytes >= BULK_BYTES || rows.len() >= BATCH && matches!(copy.way, Way::Rows) {
+                self.take_lines(&mut copy, &mut rows).await?;
             }
         }
-        lines.finish(&mut rows)?;
-        count += self.insert_lines(&target, &env, rows, count).await?;
+        lines.finish(&mut rows).map_err(|error| copy.in_line(rows.len(), error))?;
+        if matches!(copy.way, Way::Undecided) {
+            copy.way = Way::Rows;
+        }
+        self.take_lines(&mut copy, &mut rows).await?;
         if self.kind == Kind::Implicit {
             self.end_implicit(true).await?;
         }
-        sink.complete(&format!("COPY {count}"));
+        sink.complete(&format!("COPY {}", copy.count));
         Ok(())
     }
 
+    /// The target of a COPY FROM that the client may use; waits while the table is being replaced.
+    async fn copy_target(
+        &mut self,
+        table: &ast::ObjectName,
+        columns: &[ast::Ident],
+        text: &str,
+    ) -> Result<Arc<CopyTarget>, SqlError> {
+        let database = Arc::clone(&self.database);
+        loop {
+            let schema = self.schema();
+            let target = Arc::new(Binder::new(&schema, text, &[]).copy_target(table, columns)?);
+            let mut needed = Need::new(Object::Table, &target.table.name, Privileges::INSERT);
+            for column in &target.columns {
+                needed.add_column(&target.table.columns[*column].name, Privileges::INSERT);
+            }
+            self.check_needs(&schema, &[needed])?;
+            let is_closed = || target.table.is_closed.load(Ordering::SeqCst);
+            if !is_closed() {
+                return Ok(target);
+            }
+            let mut changed = std::pin::pin!(database.changed());
+            changed.as_mut().enable();
+            if is_closed() && self.schema().version == schema.version {
+                changed.await;
+            }
+        }
+    }
+
+    /// Takes the lines that have come: inserts them, or has them loaded in bulk. The way is chosen when there are many.
+    async fn take_lines(&mut self, copy: &mut CopyIn<'_>, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
+        copy.bytes = 0;
+        let rows = Arc::new(std::mem::take(rows));
+        for _ in 0..ATTEMPTS {
+            let done = self.try_lines(copy, &rows).await;
+            match done {
+                // Nothing has been done yet: the table that was bound has been replaced.
+                Err(error) if copy.is_alone && copy.count == 0 && Self::may_try_again(&error, 0) => {
+                    self.end(false).await?;
+                    let (table, columns, text) = copy.statement;
+                    copy.target = self.copy_target(table, columns, text).await?;
+                    self.begin_at_home().await?;
+                }
+                done => return done,
+            }
+        }
+        self.try_lines(copy, &rows).await
+    }
+
+    async fn try_lines(&mut self, copy: &mut CopyIn<'_>, rows: &Arc<Vec<CopyRow>>) -> Result<(), SqlError> {
+        self.cancel.check()?;
+        if matches!(copy.way, Way::Undecided) {
+            copy.way = self.way_of(&copy.target.table).await?;
+        }
+        if let Way::Bulk(table, hidden) = &copy.way {
+            let batch = BulkBatch {
+                target: Arc::clone(&copy.target),
+                table: Arc::clone(table),
+                env: self.copy_env(),
+                sequences: Arc::clone(self.database.sequences()),
+                rows: Arc::clone(rows),
+                first: copy.line(0),
+                hidden: *hidden,
+            };
+            match blocking(move || Ok(batch.load())).await? {
+                Ok(()) => {
+                    copy.loaded(rows.len() as u64);
+                    return Ok(());
+                }
+                Err(NotLoaded::Failed(error)) => return Err(error),
+                Err(NotLoaded::InUse) => {
+                    let target = CopyTarget { table: Arc::clone(table), ..CopyTarget::clone(&copy.target) };
+                    (copy.target, copy.way) = (Arc::new(target), Way::Rows);
+                }
+            }
+        }
+        for start in (0..rows.len()).step_by(BATCH) {
+            let lines = start..rows.len().min(start + BATCH);
+            copy.count += self.insert_lines(copy, rows, lines).await?;
+        }
+        Ok(())
+    }
+
+    /// Inserts some of the rows that have come.
     async fn insert_lines(
         &mut self,
-        target: &Arc<CopyTarget>,
-        env: &Env,
-        rows: Vec<CopyRow>,
-        before: u64,
+        copy: &CopyIn<'_>,
+        rows: &Arc<Vec<CopyRow>>,
+        lines: Range<usize>,
     ) -> Result<u64, SqlError> {
         self.cancel.check()?;
-        let count = rows.len() as u64;
+        let count = lines.len() as u64;
         let batch = CopyBatch {
-            target: Arc::clone(target),
-            env: env.clone(),
+            target: Arc::clone(&copy.target),
+            env: self.copy_env(),
             sequences: Arc::clone(self.database.sequences()),
-            rows,
-            first: before + 1,
+            rows: Arc::clone(rows),
+            lines,
+            first: copy.line(0),
         };
-        let done = match &mut self.open {
-            Some(open) => open.ask(|reply| Command::Copy(Box::new(batch), reply)).await,
-            None => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
-        };
-        match done {
+        match self.ask_open(|reply| Command::Copy(Box::new(batch), reply)).await {
             Err(error) if error.code == SqlState::CONFIGURATION_LIMIT_EXCEEDED => {
-                Err(too_large(&target.table.name, before, count, &error))
+                Err(too_large(&copy.target.table.name, copy.count, count, &error))
             }
             done => done.map(|()| count),
         }
+    }
+
+    /// The way in which a COPY of many lines goes into a table.
+    async fn way_of(&mut self, table: &Arc<TableEntry>) -> Result<Way, SqlError> {
+        let hidden = Hidden { worker: self.home_worker(), next: 1 };
+        if self.has_loaded(table) {
+            // Which hidden keys are free is not known.
+            let has_key = table.cluster_key().is_some();
+            return Ok(if has_key { Way::Bulk(Arc::clone(table), hidden) } else { Way::Rows });
+        }
+        if !can_be_loaded(&self.schema(), table) {
+            return Ok(Way::Rows);
+        }
+        if self.rows_of(table).await? > 0 {
+            // Its other users are not shut out.
+            return Ok(Way::Rows);
+        }
+        let handle = table.handle.clone();
+        if self.ask_open(|reply| Command::Lock(handle, reply)).await? {
+            return Ok(Way::Rows);
+        }
+        let now = self.load_anew(table).await?;
+        Ok(now.map_or(Way::Rows, |now| Way::Bulk(now, hidden)))
+    }
+
+    fn copy_env(&mut self) -> Env {
+        Env::new(Arc::from([]), self.session(), self.schema())
     }
 
     async fn copy_out(

@@ -128,7 +128,7 @@ impl Connection {
     ) -> Result<(CachedPlan, Option<Vec<Column>>), SqlError> {
         let mut prepared = Arc::clone(self.prepared(name)?);
         if let (Some(plan), Some(tree)) = (&prepared.plan, &prepared.statement)
-            && plan.version != self.database.schema().version
+            && plan.version != self.schema().version
         {
             prepared = self.prepare_again(name, &prepared, tree.clone()).await?;
         }
@@ -188,7 +188,7 @@ impl Connection {
         if !prepared.statement.as_ref().is_none_or(ends_transaction) {
             self.refuse_failed()?;
         }
-        let version = self.database.schema().version;
+        let version = self.schema().version;
         if let (Some(plan), Some(tree)) = (&prepared.plan, &prepared.statement)
             && plan.version != version
         {
@@ -207,7 +207,7 @@ impl Connection {
         }
         check_formats(formats, parameters.len(), "parameter")?;
         check_formats(result_formats, prepared.columns.as_ref().map_or(0, Vec::len), "result")?;
-        let schema = self.database.schema();
+        let schema = self.schema();
         let mut values = Vec::with_capacity(parameters.len());
         for (at, (parameter, ty)) in parameters.iter().zip(types).enumerate() {
             let format = match formats {

@@ -55,7 +55,7 @@ impl Connection {
         if self.kind == super::Kind::Failed {
             return None;
         }
-        let version = self.database.schema().version;
+        let version = self.schema().version;
         self.plans.get(text).filter(|cached| cached.version == version).cloned()
     }
 
@@ -68,7 +68,7 @@ impl Connection {
             return None;
         }
         let lifted = lift(text)?;
-        let version = self.database.schema().version;
+        let version = self.schema().version;
         let known = self.lifted.get(&lifted.key);
         let planned = match known {
             Some(None) => return None,
@@ -110,7 +110,7 @@ impl Connection {
     ) -> Result<CachedPlan, SqlError> {
         loop {
             let database = Arc::clone(&self.database);
-            let schema = database.schema();
+            let schema = self.schema();
             let mut binder = Binder::new(&schema, text, types);
             let (plan, types) = match statement {
                 ast::Statement::Truncate(truncate) => {
@@ -124,7 +124,7 @@ impl Connection {
                 let mut changed = std::pin::pin!(database.changed());
                 // What changes after this is told of, what changed before is seen.
                 changed.as_mut().enable();
-                if is_closed() && database.schema().version == schema.version {
+                if is_closed() && self.schema().version == schema.version {
                     changed.await;
                 }
                 continue;

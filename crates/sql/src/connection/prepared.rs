@@ -59,7 +59,7 @@ impl Connection {
                 parameters.len()
             )));
         }
-        let schema = self.database.schema();
+        let schema = self.schema();
         let env = Env::new(Arc::from([]), self.session(), Arc::clone(&schema));
         let mut values = Vec::with_capacity(parameters.len());
         for (parameter, ty) in parameters.iter().zip(plan.types.iter()) {

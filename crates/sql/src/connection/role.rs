@@ -40,7 +40,7 @@ pub(super) fn check_setting(roles: &Roles, user: u32, value: &str) -> Result<(),
 impl Connection {
     /// Finds the role that statements run as, and tells the client whether it is a superuser.
     pub(super) fn find_role(&mut self) {
-        let schema = self.database.schema();
+        let schema = self.schema();
         let chosen = self.settings.get("role").unwrap_or(NONE);
         let role = if chosen.eq_ignore_ascii_case(NONE) {
             schema.roles.roles.get(&self.user_role)

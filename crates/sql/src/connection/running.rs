@@ -12,11 +12,10 @@ use super::planning::CachedPlan;
 use super::{Connection, Kind};
 use crate::ddl::Change;
 use crate::error::{SqlError, SqlState, TABLE_CHANGED};
-use crate::exec::{Answer, Request, key_of};
+use crate::exec::{Answer, Request, TRUNCATED, key_of};
 use crate::expr::Env;
 use crate::format::Format;
 use crate::plan::{Access, Node, Plan, Scan, Work};
-use crate::roles::SUPERUSER;
 use crate::sink::Sink;
 use crate::transaction::{Command, Open, run_once};
 use crate::value::Value;
@@ -24,7 +23,7 @@ use crate::value::Value;
 /// The size of the pieces in which rows are handed to a sink.
 const PIECE: usize = 1 << 20;
 /// Number of times a statement is planned again because its tables have changed meanwhile.
-const ATTEMPTS: usize = 10;
+pub(super) const ATTEMPTS: usize = 10;
 
 impl Connection {
     /// Refuses a statement while the transaction has failed.
@@ -83,14 +82,14 @@ impl Connection {
         ends: bool,
     ) -> Result<Answer, SqlError> {
         self.refuse_failed()?;
-        let schema = self.database.schema();
+        let schema = self.schema();
         self.check_needs(&schema, &planned.plan.needs)?;
         let session = self.session();
         let mut env = Env::new(params, session, schema);
         if planned.plan.tells_of_locks {
             env.locks = Some(Box::pin(self.look_at_locks()).await?);
         }
-        let request = Request {
+        let mut request = Request {
             plan: Arc::clone(&planned.plan),
             env,
             formats,
@@ -113,6 +112,13 @@ impl Connection {
             // Its effects on sequences stand whatever becomes of the transaction.
             return run_once(self.database.database(), self.any_worker(), request).await;
         }
+        if let Work::Truncate(tables) = &planned.plan.work {
+            let rest = Box::pin(self.truncate_anew(tables, ends)).await?;
+            if rest.is_empty() {
+                return Ok(Answer { messages: Vec::new(), count: 0, tag: TRUNCATED.to_owned() });
+            }
+            request.plan = Arc::new(Plan::truncation(rest));
+        }
         self.note_generation();
         if let Some(open) = &mut self.open {
             return open.ask(|reply| Command::Run(Box::new(request), reply)).await;
@@ -125,10 +131,7 @@ impl Connection {
             return done;
         }
         Box::pin(self.begin_at(route)).await?;
-        match &mut self.open {
-            Some(open) => open.ask(|reply| Command::Run(Box::new(request), reply)).await,
-            None => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
-        }
+        self.ask_open(|reply| Command::Run(Box::new(request), reply)).await
     }
 
     /// The locks that transactions hold now. Workers are asked by a thread that is not one of them.
@@ -157,6 +160,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Begins the procedure of the transaction at the connection's home, if it has not begun.
+    pub(super) async fn begin_at_home(&mut self) -> Result<(), SqlError> {
+        if self.open.is_none() {
+            let route = self.any_worker();
+            self.begin_at(route).await?;
+        }
+        Ok(())
+    }
+
     /// The way to the home of a transaction whose first statement is this one.
     fn route(&self, plan: &Plan, env: &Env) -> Result<Route, SqlError> {
         Ok(match route_of(plan, env)? {
@@ -167,8 +179,24 @@ impl Connection {
 
     /// The home of a statement that no key leads to.
     pub(super) fn any_worker(&self) -> Route {
+        Route::worker(self.home_worker())
+    }
+
+    /// The worker at which the connection is at home.
+    pub(super) fn home_worker(&self) -> WorkerId {
         let workers = self.database.database().workers().max(1);
-        Route::worker(WorkerId((self.process_id.unsigned_abs() as usize % workers) as u16))
+        WorkerId((self.process_id.unsigned_abs() as usize % workers) as u16)
+    }
+
+    /// Sends a command to the open transaction.
+    pub(super) async fn ask_open<T>(
+        &mut self,
+        command: impl FnOnce(tokio::sync::oneshot::Sender<Result<T, SqlError>>) -> Command,
+    ) -> Result<T, SqlError> {
+        match &mut self.open {
+            Some(open) => open.ask(command).await,
+            None => Err(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
+        }
     }
 
     /// Ends an implicit transaction.
@@ -184,7 +212,7 @@ impl Connection {
         let open = self.open.take();
         let done = match (open, commits) {
             (None, _) => Ok(()),
-            (Some(open), true) => open.commit().await,
+            (Some(open), true) => self.commit_open(open).await,
             (Some(open), false) => {
                 open.roll_back().await;
                 Ok(())
@@ -196,6 +224,7 @@ impl Connection {
                 self.settings.restore(&before);
                 self.settings_changed();
             }
+            Box::pin(self.discard_loads()).await;
             Box::pin(self.undo_definitions()).await;
         }
         self.portals.clear();
@@ -212,10 +241,7 @@ impl Connection {
         }
         let database = Arc::clone(&self.database);
         // What cannot be undone stays: it is a table that nothing refers to.
-        let _ = blocking(move || {
-            Change { db: &database, text: "", role: SUPERUSER, session_role: SUPERUSER }.undo(undos)
-        })
-        .await;
+        let _ = blocking(move || Change::undoing(&database).undo(undos)).await;
     }
 
     /// A statement has failed: undoes an implicit transaction, and leaves an explicit one to its client.
@@ -231,6 +257,7 @@ impl Connection {
                     if let Some(open) = self.open.take() {
                         open.roll_back().await;
                     }
+                    self.discard_loads().await;
                 }
             }
         }

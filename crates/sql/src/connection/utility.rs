@@ -228,6 +228,7 @@ impl Connection {
             open.ask(|reply| Command::Release(name.to_owned(), reply)).await?;
         }
         self.savepoints.truncate(at);
+        self.release_loads(at);
         sink.complete("RELEASE");
         Ok(())
     }
@@ -238,6 +239,7 @@ impl Connection {
             open.ask(|reply| Command::RollbackTo(name.to_owned(), reply)).await?;
         }
         self.savepoints.truncate(at + 1);
+        self.roll_back_loads_to(at);
         self.kind = Kind::Explicit;
         sink.complete("ROLLBACK");
         Ok(())
@@ -352,7 +354,7 @@ impl Connection {
         sink: &mut dyn Sink,
         describes: bool,
     ) -> Result<(), SqlError> {
-        let messages = encode_rows(rows, columns, &[Format::Text], &self.database.schema(), usize::MAX)?;
+        let messages = encode_rows(rows, columns, &[Format::Text], &self.schema(), usize::MAX)?;
         if describes {
             let described: Vec<Column> = columns.iter().map(OutputColumn::described).collect();
             sink.row_description(&described);
@@ -374,7 +376,7 @@ impl Connection {
         let mut planned = self.plan(statement, text, &[], false).await?;
         planned.count = None;
         let params = planned.types.iter().map(|_| Value::Null).collect();
-        let env = Env::new(params, self.session(), self.database.schema());
+        let env = Env::new(params, self.session(), self.schema());
         self.check_needs(&env.schema, &planned.plan.needs)?;
         let is_routed = route_of(&planned.plan, &env)?.is_some();
         let mut lines = Vec::new();

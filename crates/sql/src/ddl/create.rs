@@ -287,6 +287,7 @@ impl Change<'_> {
             checks: draft.checks.clone(),
             foreign_keys: draft.foreign_keys.clone(),
             comment: None,
+            number: None,
         };
         Ok((NewTable { table, indexes, foreign_keys }, meta))
     }
@@ -347,6 +348,7 @@ impl Change<'_> {
                 unique: create.unique,
                 primary: false,
                 constraint: false,
+                number: None,
             },
         )?;
         Ok(Done { tag: "CREATE INDEX", notices: Vec::new(), undo: Some(Undo::Index(name)) })

@@ -79,7 +79,15 @@ impl Draft {
         }
         let columns = places.into_iter().map(|place| (place, false)).collect();
         let engine = (!primary).then(|| name.clone());
-        self.indexes.push(IndexMeta { name, engine, columns, unique: true, primary, constraint: true });
+        self.indexes.push(IndexMeta {
+            name,
+            engine,
+            columns,
+            unique: true,
+            primary,
+            constraint: true,
+            number: None,
+        });
         Ok(())
     }
 

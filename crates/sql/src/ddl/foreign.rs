@@ -30,6 +30,7 @@ fn own_index_meta(engine: &str, foreign: &ForeignMeta) -> IndexMeta {
         unique: false,
         primary: false,
         constraint: false,
+        number: None,
     }
 }
 

@@ -18,6 +18,7 @@ impl Change<'_> {
     /// Refuses a change of a table, view, index or sequence to whoever does not own it.
     pub(super) fn require_owner(&self, name: &str) -> Result<(), SqlError> {
         let schema = self.db.schema();
+        self.db.refuse_loading(schema.index(name).map_or(name, |(table, _)| &table.name))?;
         match (schema.object(name), schema.index(name)) {
             (Some(object), _) => schema.roles.require_owner(self.role, object.noun(), name),
             (None, Some((table, _)))
@@ -44,6 +45,7 @@ impl Change<'_> {
         let parents = keys.iter().map(|key| &key.parent).filter(|parent| *parent != table);
         let mut needs = Vec::new();
         for parent in parents {
+            self.db.refuse_loading(parent)?;
             let mut need = Need::new(Object::Table, parent, Privileges::REFERENCES);
             let parent = schema.tables.get(parent);
             for (column, _) in

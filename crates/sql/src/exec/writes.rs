@@ -256,12 +256,21 @@ impl Exec<'_, '_> {
 const BATCH: usize = 1000;
 
 /// The values of a row, as the engine keeps them.
-fn stored(table: &TableEntry, row: &[Value]) -> Vec<Stored> {
+pub(crate) fn stored(table: &TableEntry, row: &[Value]) -> Vec<Stored> {
     table.columns.iter().zip(row).map(|(column, value)| to_stored(value, column)).collect()
 }
 
 /// Inserts rows that have been checked, in one phase: their references are checked when all of them are there.
 pub(crate) async fn insert_rows(tx: &mut Tx<'_>, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
+    insert_all(tx, table, rows).await.map_err(|(fail, _)| fail)
+}
+
+/// Inserts rows as [`insert_rows`] does; a failure comes with the place of the row that has led to it, if it is known.
+pub(crate) async fn insert_all(
+    tx: &mut Tx<'_>,
+    table: &TableEntry,
+    rows: &[Row],
+) -> Result<(), (Fail, Option<usize>)> {
     let done = if table.cluster_key().is_none() {
         tx.append_values(&table.handle, rows.iter().map(|row| stored(table, row)).collect()).await
     } else if let [row] = rows {
@@ -276,7 +285,7 @@ pub(crate) async fn insert_rows(tx: &mut Tx<'_>, table: &TableEntry, rows: &[Row
             Err(abort) => Err(abort),
         }
     };
-    done.map_err(|abort| explain(table, &rows.iter().collect::<Vec<_>>(), abort))
+    done.map_err(|abort| explain_row(table, &rows.iter().collect::<Vec<_>>(), abort))
 }
 
 fn stored_assignments(
@@ -327,17 +336,14 @@ fn revised(
     (Revision::Set(stored), Ok(Some(row)))
 }
 
-/// The one of some rows whose key in an index is that of a refusal.
-fn refused_row<'r>(
-    table: &TableEntry,
-    index: &IndexEntry,
-    rows: &[&'r Row],
-    abort: &Abort,
-) -> Option<&'r Row> {
-    if let [row] = rows {
-        return Some(row);
+/// The place of the one of some rows whose key in an index is that of a refusal: of two such rows, the second. A refusal tells of the
+/// beginning of a long key; if that leaves several rows, none is told of.
+fn refused_row(table: &TableEntry, index: &IndexEntry, rows: &[&Row], why: &str) -> Option<usize> {
+    if let [_] = rows {
+        return Some(0);
     }
-    let has_key = |row: &&&Row| {
+    let has_key = |at: &usize| {
+        let row = rows[*at];
         let parts =
             index.meta.columns.iter().map(|(column, _)| to_key_part(&row[*column], &table.columns[*column]));
         let Some(parts) = parts.collect::<Option<Vec<Stored>>>() else { return false };
@@ -345,39 +351,65 @@ fn refused_row<'r>(
             Some(handle) => handle.prefix(&parts),
             None => table.handle.prefix(&parts),
         };
-        range.is_ok_and(|range| abort.detail().contains(&format!("key {};", DisplayKey(&range.lower))))
+        range.is_ok_and(|range| why.contains(&format!("key {};", DisplayKey(&range.lower))))
     };
-    rows.iter().find(has_key).copied()
+    let key = |at: usize| index.meta.columns.iter().map(move |(column, _)| &rows[at][*column]);
+    let found: Vec<usize> = (0..rows.len()).filter(has_key).collect();
+    if let [only] = found[..] {
+        return Some(only);
+    }
+    let shown = |at: usize| format!("{:?}", key(at).collect::<Vec<_>>());
+    let mut known = HashSet::new();
+    found.into_iter().find(|at| !known.insert(shown(*at)))
+}
+
+/// The error for a key that is there already, with the place of the row that has it. `why` names the engine's table or index and the
+/// key.
+#[cold]
+pub(crate) fn duplicate(table: &TableEntry, rows: &[&Row], why: &str) -> (SqlError, Option<usize>) {
+    let quoted = quoted(why);
+    let index = table.indexes.iter().find(|index| match &index.meta.engine {
+        Some(engine) => engine == quoted,
+        None => table.meta.engine == quoted,
+    });
+    let name = index.map_or(quoted, |index| &index.meta.name);
+    let error = SqlError::new(
+        SqlState::UNIQUE_VIOLATION,
+        format!("duplicate key value violates unique constraint \"{name}\""),
+    )
+    .table(&table.name)
+    .constraint(name);
+    let found = index.and_then(|index| Some((index, refused_row(table, index, rows, why)?)));
+    let Some((index, at)) = found else { return (error, None) };
+    let parts = index.meta.columns.iter().map(|(column, _)| (&table.columns[*column], &rows[at][*column]));
+    let (names, values): (Vec<&str>, Vec<String>) =
+        parts.map(|(column, value)| (&*column.name, crate::format::text_of(value, column.ty))).unzip();
+    let detail = format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "));
+    (error.detail(detail), Some(at))
+}
+
+/// The name that a sentence of the engine quotes first.
+fn quoted(why: &str) -> &str {
+    why.split('\'').nth(1).unwrap_or("")
 }
 
 /// The error of an abort that a change of rows of a table has led to, with the constraint by its name.
 pub(crate) fn explain(table: &TableEntry, rows: &[&Row], abort: Abort) -> Fail {
-    let quoted = abort.detail().split('\'').nth(1).unwrap_or("").to_owned();
+    explain_row(table, rows, abort).0
+}
+
+/// The error of an abort as [`explain`] has it, with the place of the row that has led to it, if it is known.
+fn explain_row(table: &TableEntry, rows: &[&Row], abort: Abort) -> (Fail, Option<usize>) {
+    if abort.reason() == AbortReason::DuplicateKey {
+        let (error, row) = duplicate(table, rows, abort.detail());
+        return (Fail::Sql(error), row);
+    }
+    (explain_other(table, abort), None)
+}
+
+fn explain_other(table: &TableEntry, abort: Abort) -> Fail {
+    let quoted = quoted(abort.detail()).to_owned();
     match abort.reason() {
-        AbortReason::DuplicateKey => {
-            let index = table.indexes.iter().find(|index| match &index.meta.engine {
-                Some(engine) => *engine == quoted,
-                None => table.meta.engine == quoted,
-            });
-            let name = index.map_or_else(|| quoted.clone(), |index| index.meta.name.clone());
-            let error = SqlError::new(
-                SqlState::UNIQUE_VIOLATION,
-                format!("duplicate key value violates unique constraint \"{name}\""),
-            )
-            .table(&table.name)
-            .constraint(name);
-            let found = index.and_then(|index| Some((index, refused_row(table, index, rows, &abort)?)));
-            let Some((index, row)) = found else { return Fail::Sql(error) };
-            let parts = index.meta.columns.iter().map(|(column, _)| (&table.columns[*column], &row[*column]));
-            let (names, values): (Vec<&str>, Vec<String>) = parts
-                .map(|(column, value)| (&*column.name, crate::format::text_of(value, column.ty)))
-                .unzip();
-            Fail::Sql(error.detail(format!(
-                "Key ({})=({}) already exists.",
-                names.join(", "),
-                values.join(", ")
-            )))
-        }
         AbortReason::ForeignKey if abort.detail().contains("still has rows") => Fail::Sql(
             SqlError::new(
                 SqlState::FOREIGN_KEY_VIOLATION,

@@ -5,7 +5,7 @@ use atrapos_sql::SqlDatabase;
 
 use crate::support::{Client, Kept, database, options};
 
-fn copy(client: &mut Client, statement: &str, data: &[&str]) -> String {
+pub(crate) fn copy(client: &mut Client, statement: &str, data: &[&str]) -> String {
     let mut kept =
         Kept { data: data.iter().map(|piece| piece.as_bytes().to_vec()).collect(), ..Kept::default() };
     client.answer_into(statement, &mut kept)

@@ -7,6 +7,7 @@ mod copying;
 mod definitions;
 mod extended;
 mod fuzz;
+mod loading;
 mod postgresql;
 mod procedures;
 mod programs;

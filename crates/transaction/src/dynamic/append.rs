@@ -67,7 +67,7 @@ impl Tx<'_> {
     async fn next_hidden_key(&mut self, table: &TableHandle) -> Result<(Vec<Value>, KeyBuf), Abort> {
         let number = self.next_hidden(table).await?;
         let key = vec![Value::Unsigned(self.home().0.into()), Value::Unsigned(number.into())];
-        let encoded = table.layout.key.encode(&key).map_err(|abort| self.refuse(abort))?;
+        let encoded = table.hidden_key(self.home(), number).map_err(|abort| self.refuse(abort))?;
         Ok((key, encoded))
     }
 

@@ -68,6 +68,24 @@ impl Operation for UpdateRows {
     }
 }
 
+/// Looks for a row in the part of a range that lies in one partition.
+struct FindRow;
+
+impl Operation for FindRow {
+    type Output = (bool, Option<KeyRange>);
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<(bool, Option<KeyRange>), Abort> {
+        // All of the range is locked, not only what is before the first row.
+        at.may_narrow = false;
+        let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
+        Ok((found, at.left_out.take()))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Scan, 0, ResultShape::Nothing)
+    }
+}
+
 /// Returns at most `limit` rows of a range.
 pub(super) async fn scan_rows(
     tx: &mut Tx<'_>,
@@ -123,6 +141,22 @@ impl Tx<'_> {
         F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
     {
         self.walk_rows(table, range, true, accumulator, step).await
+    }
+
+    /// Locks all keys of a range exclusively, those without a row included, until the transaction ends. Returns true if there is a
+    /// row.
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    pub async fn lock_range(&mut self, table: &TableHandle, range: KeyRange) -> Result<bool, Abort> {
+        let (mut rest, mut has_rows) = (Some(range), false);
+        while let Some(range) = rest.filter(|range| !range.is_empty()) {
+            let action = Action::on_range(table.id(), table.tag, LockMode::Exclusive, range, false, FindRow);
+            let (found, left) = self.run(action).await?;
+            has_rows |= found;
+            rest = left;
+        }
+        Ok(has_rows)
     }
 
     /// Walks rows as [`fold_rows`](Tx::fold_rows) does, the last one first if it goes `backward`; returns `None` as soon as a lock of

@@ -1,0 +1,431 @@
+//! Tables that a transaction loads in bulk.
+//!
+//! Owns: the tables of the engine that take the places of others when the transaction commits, the schema that it has for itself until
+//! then, and the end of both. Never: reads a client's data.
+//!
+//! A transaction that has locked all of a table, in which there is no row that it would keep, makes a second table of the engine with
+//! the same definition. Rows are loaded into that one by the engine's loader, without redo, and the transaction's own statements find
+//! it under the table's name; nobody else does. A row beside the definitions says from before it is made that it counts for nothing.
+//!
+//! # Commit
+//!
+//! 1. Statements that change the schema are excluded. (Those about the table itself have been refused since the load began.)
+//! 2. A checkpoint makes the loaded rows durable.
+//! 3. The transaction itself writes which table of the engine the name leads to, and that the other one counts for nothing: so a crash
+//!    finds the loaded rows if it finds the commit.
+//! 4. The other table is closed: whoever waits for its lock is aborted and planned again.
+//! 5. The transaction commits, the new schema is published, and the other table is dropped.
+
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atrapos::catalog::{IndexDef, IndexPart, PrimaryKey, TreeDef};
+use atrapos::{LoadError, NewTable};
+
+use super::running::blocking;
+use super::{Connection, Kind};
+use crate::database::SqlDatabase;
+use crate::ddl::refused;
+use crate::error::{SqlError, SqlState};
+use crate::kept::UNUSED;
+use crate::schema::{Schema, TableEntry, TableMeta};
+use crate::transaction::{Command, Open};
+
+/// Rows from which on a table is truncated by an empty one in its place.
+const MANY_ROWS: u64 = 10_000;
+
+/// A table in the place of which another one is loaded.
+#[derive(Debug)]
+struct Loaded {
+    before: Arc<TableEntry>,
+    now: Arc<TableEntry>,
+    /// The number of savepoints that were set when the load began.
+    savepoints: usize,
+}
+
+/// By name the tables that others know, and those that are loaded in their places.
+type Replaced = BTreeMap<String, (Arc<TableEntry>, Arc<TableEntry>)>;
+
+/// The tables that a transaction has loaded in bulk. Dropping it discards them.
+#[derive(Debug)]
+pub(super) struct Loading {
+    database: Arc<SqlDatabase>,
+    /// In the order in which their loads began; a table may be there again.
+    tables: Vec<Loaded>,
+    /// Those that a savepoint was restored behind. They are dropped when the transaction has ended, as it has their locks.
+    given_up: Vec<Arc<TableEntry>>,
+    /// The schema with the tables in their places, and the version of the one that it was made from.
+    overlay: Mutex<Option<(u64, Arc<Schema>)>>,
+}
+
+impl Loading {
+    pub(super) fn new(database: &Arc<SqlDatabase>) -> Loading {
+        Loading {
+            database: Arc::clone(database),
+            tables: Vec::new(),
+            given_up: Vec::new(),
+            overlay: Mutex::default(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.given_up.is_empty()
+    }
+
+    /// The tables as the transaction has them.
+    fn schema(&self) -> Arc<Schema> {
+        let base = self.database.schema();
+        if self.tables.is_empty() {
+            return base;
+        }
+        let mut overlay = self.overlay.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((version, schema)) = &*overlay
+            && *version == base.version
+        {
+            return Arc::clone(schema);
+        }
+        let mut schema = Schema::clone(&base);
+        schema.version = self.database.next_overlay();
+        for loaded in &self.tables {
+            schema.tables.insert(loaded.now.name.clone(), Arc::clone(&loaded.now));
+        }
+        let schema = Arc::new(schema);
+        *overlay = Some((base.version, Arc::clone(&schema)));
+        schema
+    }
+
+    fn changed(&mut self) {
+        *self.overlay.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The number of savepoints at the beginning of the load that the table is from; `None` if it is from none of the transaction.
+    fn savepoints_before(&self, table: &Arc<TableEntry>) -> Option<usize> {
+        let loaded = self.tables.iter().find(|loaded| Arc::ptr_eq(&loaded.now, table));
+        loaded.map(|loaded| loaded.savepoints)
+    }
+
+    /// Gives up the loads that began after a savepoint.
+    fn roll_back_to(&mut self, savepoint: usize) {
+        let is_before = |loaded: &Loaded| loaded.savepoints <= savepoint;
+        let kept = self.tables.iter().take_while(|loaded| is_before(loaded)).count();
+        for loaded in self.tables.split_off(kept) {
+            let is_known = self.tables.iter().any(|other| other.now.name == loaded.now.name);
+            if !is_known {
+                self.database.end_loading(&loaded.now.name);
+            }
+            self.given_up.push(loaded.now);
+        }
+        self.changed();
+    }
+
+    /// A savepoint is forgotten: what began after it began after the one before it.
+    fn release(&mut self, savepoint: usize) {
+        for loaded in &mut self.tables {
+            loaded.savepoints = loaded.savepoints.min(savepoint);
+        }
+    }
+
+    /// Makes the table that takes the place of another one; returns `None` if another definition has come first. Blocks.
+    fn make(&self, before: &TableEntry) -> Result<Option<TableEntry>, SqlError> {
+        let db = &self.database;
+        let _change = db.change_soon()?;
+        if !self.tables.iter().any(|loaded| loaded.now.name == before.name) {
+            let schema = db.schema();
+            let is_same = schema.tables.get(&before.name).is_some_and(|now| is_same(now, before));
+            if !is_same || !can_be_loaded(&schema, before) || !db.begin_loading(&before.name) {
+                return Ok(None);
+            }
+        }
+        let made = make_like(db, before);
+        let is_known = self.tables.iter().any(|loaded| loaded.now.name == before.name);
+        if !matches!(made, Ok(Some(_))) && !is_known {
+            db.end_loading(&before.name);
+        }
+        made
+    }
+
+    /// Commits the transaction: what it has loaded takes its place. Blocks.
+    fn commit(mut self, mut open: Open) -> Result<(), SqlError> {
+        let database = Arc::clone(&self.database);
+        let replaced = self.replaced();
+        let saved = self.database.database().save_loaded().map_err(|error| not_saved(&error));
+        let change = match saved.and_then(|()| database.change_soon()) {
+            Ok(change) => change,
+            Err(error) => {
+                open.roll_back_blocking();
+                self.discard();
+                return Err(error);
+            }
+        };
+        let done = match self.prepare(&mut open, &replaced) {
+            Ok(()) => open.commit_blocking(),
+            Err(error) => {
+                open.roll_back_blocking();
+                Err(error)
+            }
+        };
+        // If its outcome is not known, what is kept tells.
+        let published = if done.is_ok() { database.reload() } else { Ok(()) };
+        if done.is_ok() || self.is_kept(&replaced) {
+            let is_last = |table: &Loaded| replaced.values().any(|(_, last)| Arc::ptr_eq(last, &table.now));
+            // The others were in their places in between.
+            self.tables.retain(|table| !is_last(table));
+            for (name, (first, _)) in replaced {
+                database.end_loading(&name);
+                self.given_up.push(first);
+            }
+        } else {
+            self.reopen(&replaced);
+        }
+        drop(change);
+        self.discard();
+        done.and(published)
+    }
+
+    /// Returns true if what is kept leads to the loaded tables.
+    fn is_kept(&self, replaced: &Replaced) -> bool {
+        let is_last = |(name, (_, last)): (&String, &(Arc<TableEntry>, Arc<TableEntry>))| {
+            let schema = self.database.schema();
+            schema.tables.get(name).is_some_and(|table| table.handle.id() == last.handle.id())
+        };
+        self.database.reload().is_ok() && replaced.iter().all(is_last)
+    }
+
+    /// The tables that are replaced.
+    fn replaced(&self) -> Replaced {
+        let mut replaced = Replaced::new();
+        for Loaded { before, now, .. } in &self.tables {
+            let place = replaced.entry(now.name.clone());
+            place.or_insert_with(|| (Arc::clone(before), Arc::clone(now))).1 = Arc::clone(now);
+        }
+        replaced
+    }
+
+    /// Has the transaction write what it replaces, and closes that.
+    fn prepare(&self, open: &mut Open, replaced: &Replaced) -> Result<(), SqlError> {
+        let mut rows = Vec::new();
+        for (name, (first, last)) in replaced {
+            rows.push((format!("table:{name}"), Some(body_of(&last.meta)?)));
+            rows.push((format!("{UNUSED}{}", last.meta.engine), None));
+            rows.push((format!("{UNUSED}{}", first.meta.engine), Some(String::new())));
+        }
+        let kept = self.database.kept().clone();
+        open.ask_blocking(|reply| Command::Keep(kept, rows, reply))?;
+        // Other definitions may have been published since the load began.
+        let schema = self.database.schema();
+        for (name, (first, _)) in replaced {
+            schema.table(name)?.is_closed.store(true, Ordering::SeqCst);
+            self.database.database().close_table(&first.meta.engine).map_err(|error| refused(&error))?;
+        }
+        Ok(())
+    }
+
+    fn reopen(&self, replaced: &Replaced) {
+        let schema = self.database.schema();
+        for (name, (first, _)) in replaced {
+            // A database that is closing needs no open table.
+            let _ = self.database.database().reopen_table(&first.meta.engine);
+            if let Some(table) = schema.tables.get(name) {
+                self.database.reopen(table);
+            }
+        }
+    }
+
+    /// Drops what was loaded. What cannot be dropped is when the database is opened. Blocks.
+    fn discard(&mut self) {
+        let tables = std::mem::take(&mut self.tables);
+        for loaded in &tables {
+            self.database.end_loading(&loaded.now.name);
+        }
+        let tables = tables.into_iter().map(|loaded| loaded.now).chain(self.given_up.drain(..));
+        for table in tables {
+            let _change = self.database.change();
+            let _ = self.database.drop_unused(&table.meta.engine);
+        }
+    }
+}
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        let mut loading = Loading::new(&self.database);
+        loading.tables = std::mem::take(&mut self.tables);
+        loading.given_up = std::mem::take(&mut self.given_up);
+        // Without a thread they are dropped when the database is opened.
+        let mut loading = ManuallyDrop::new(loading);
+        let _ = std::thread::Builder::new().name("sql-statement".to_owned()).spawn(move || loading.discard());
+    }
+}
+
+impl Connection {
+    /// The tables as the connection has them: a transaction that has loaded some in bulk has these for itself.
+    pub(super) fn schema(&self) -> Arc<Schema> {
+        self.loading.schema()
+    }
+
+    /// Returns true if the transaction itself has loaded the table in bulk, and set no savepoint since.
+    pub(super) fn has_loaded(&self, table: &Arc<TableEntry>) -> bool {
+        self.loading.savepoints_before(table).is_some_and(|before| before == self.savepoints.len())
+    }
+
+    /// Makes the table that takes the place of another one, all of which the transaction has locked. Returns `None` if that is not
+    /// possible.
+    pub(super) async fn load_anew(
+        &mut self,
+        before: &Arc<TableEntry>,
+    ) -> Result<Option<Arc<TableEntry>>, SqlError> {
+        let mut loading = std::mem::replace(&mut self.loading, Loading::new(&self.database));
+        let (table, savepoints) = (Arc::clone(before), self.savepoints.len());
+        let (loading, made) = blocking(move || {
+            let made = loading.make(&table).map(|made| {
+                made.map(|made| {
+                    let now = Arc::new(made);
+                    loading.tables.push(Loaded { before: table, now: Arc::clone(&now), savepoints });
+                    loading.changed();
+                    now
+                })
+            });
+            Ok((loading, made))
+        })
+        .await?;
+        self.loading = loading;
+        made
+    }
+
+    /// Puts empty tables in the places of those of many rows, and returns the others, whose rows have to be deleted. `ends` says that
+    /// nothing of the transaction follows.
+    pub(super) async fn truncate_anew(
+        &mut self,
+        tables: &[Arc<TableEntry>],
+        ends: bool,
+    ) -> Result<Vec<Arc<TableEntry>>, SqlError> {
+        let mut rest = Vec::new();
+        for table in tables {
+            match self.truncate_one(table).await {
+                Ok(true) => {}
+                Ok(false) => rest.push(Arc::clone(table)),
+                Err(error) => {
+                    if ends && self.kind == Kind::Implicit {
+                        // The statement is planned again, if its table was replaced meanwhile.
+                        self.end(false).await?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(rest)
+    }
+
+    async fn truncate_one(&mut self, table: &Arc<TableEntry>) -> Result<bool, SqlError> {
+        if !can_be_loaded(&self.schema(), table) || self.rows_of(table).await? < MANY_ROWS {
+            return Ok(false);
+        }
+        self.begin_at_home().await?;
+        let handle = table.handle.clone();
+        self.ask_open(|reply| Command::Lock(handle, reply)).await?;
+        Ok(self.load_anew(table).await?.is_some())
+    }
+
+    /// The number of rows of a table, those of transactions under way included.
+    pub(super) async fn rows_of(&self, table: &TableEntry) -> Result<u64, SqlError> {
+        let (database, number) = (Arc::clone(self.database.database()), table.handle.id());
+        blocking(move || database.len(number).map_err(|abort| SqlError::of_abort(&abort))).await
+    }
+
+    /// Ends the transaction `open` with a commit, and puts what it has loaded in its place.
+    pub(super) async fn commit_open(&mut self, open: Open) -> Result<(), SqlError> {
+        if self.loading.is_empty() {
+            return open.commit().await;
+        }
+        let loading = std::mem::replace(&mut self.loading, Loading::new(&self.database));
+        // On a thread of its own it comes to its end, also if the client is gone.
+        blocking(move || loading.commit(open)).await
+    }
+
+    /// Drops what a transaction has loaded that was rolled back.
+    pub(super) async fn discard_loads(&mut self) {
+        if self.loading.is_empty() {
+            return;
+        }
+        let mut loading = std::mem::replace(&mut self.loading, Loading::new(&self.database));
+        let discarded = blocking(move || {
+            loading.discard();
+            Ok(())
+        });
+        // Without a thread for it they are dropped later.
+        let _ = discarded.await;
+    }
+
+    pub(super) fn roll_back_loads_to(&mut self, savepoint: usize) {
+        self.loading.roll_back_to(savepoint);
+    }
+
+    pub(super) fn release_loads(&mut self, savepoint: usize) {
+        self.loading.release(savepoint);
+    }
+}
+
+/// Returns true if a table can be loaded in bulk: its name alone leads to it, so another one can take its place.
+pub(super) fn can_be_loaded(schema: &Schema, table: &TableEntry) -> bool {
+    let is_parent = || {
+        schema.tables.values().any(|child| child.meta.foreign_keys.iter().any(|key| key.parent == table.name))
+    };
+    !table.is_declared && table.meta.foreign_keys.is_empty() && !is_parent()
+}
+
+fn is_same(one: &TableEntry, other: &TableEntry) -> bool {
+    let bodies = (body_of(&one.meta), body_of(&other.meta));
+    one.handle.id() == other.handle.id() && matches!(bodies, (Ok(one), Ok(other)) if one == other)
+}
+
+fn body_of(meta: &TableMeta) -> Result<String, SqlError> {
+    serde_json::to_string(meta).map_err(|error| {
+        SqlError::new(SqlState::INTERNAL_ERROR, format!("a definition cannot be written: {error}"))
+    })
+}
+
+/// Makes an empty table of the engine with the definition of another one; `None` if that has more than is kept of it.
+fn make_like(db: &SqlDatabase, before: &TableEntry) -> Result<Option<TableEntry>, SqlError> {
+    let definitions = db.database().definitions();
+    let number = before.handle.id();
+    let Some(table) = definitions.table(number.0) else { return Ok(None) };
+    let engine = format!("{}~{}", before.name, definitions.trees.len());
+    let mut meta = TableMeta { engine: engine.clone(), ..before.meta.clone() };
+    meta.number = Some(meta.number.unwrap_or(number.0));
+    let mut indexes: Vec<IndexDef> = Vec::new();
+    for tree in definitions.trees.iter().filter_map(TreeDef::as_index).filter(|tree| tree.of == number.0) {
+        let known = meta.indexes.iter_mut().find(|index| index.engine.as_ref() == Some(&tree.name));
+        let is_plain = tree.parts.iter().all(|part| matches!(part, IndexPart::Column(_)));
+        // A program may have added an index of its own.
+        let Some(known) = known.filter(|_| is_plain) else { return Ok(None) };
+        let name = format!("{}~{engine}", known.name);
+        known.number = known.number.or(definitions.find(&tree.name));
+        known.engine = Some(name.clone());
+        // Its family exists, and has cuts.
+        indexes.push(IndexDef { name, splits: Vec::new(), ..tree.clone() });
+    }
+    let mut table = table.clone();
+    if table.key == PrimaryKey::Hidden {
+        // Its keys are its own.
+        table.family.clone_from(&engine);
+    }
+    table.name.clone_from(&engine);
+    table.splits.clear();
+    let row = format!("{UNUSED}{engine}");
+    db.kept().write(db.database(), row.clone(), Some(String::new()))?;
+    let new = NewTable { table, indexes, foreign_keys: Vec::new() };
+    if let Err(error) = db.database().create_table(new) {
+        db.kept().write(db.database(), row, None)?;
+        return Err(refused(&error));
+    }
+    Ok(crate::load::entry(db.database(), &before.name, meta, false))
+}
+
+#[cold]
+fn not_saved(error: &LoadError) -> SqlError {
+    SqlError::new(SqlState::INTERNAL_ERROR, error.to_string())
+}

@@ -1,0 +1,112 @@
+//! Rows of a COPY FROM that the engine's loader adds to a table which nobody else can name.
+//!
+//! Owns: the rows on their way to the loader, and what its refusals mean to a client. Never: makes the table, or puts it in its place.
+
+use std::sync::Arc;
+
+use atrapos::{KeyBuf, LoadError, LoadProgress, WorkerId};
+
+use super::{CopyRow, CopyTarget};
+use crate::error::{SqlError, SqlState};
+use crate::exec::{duplicate, stored};
+use crate::expr::{Env, Row};
+use crate::functions::NEEDS_BLOCK;
+use crate::schema::TableEntry;
+use crate::sequences::Sequences;
+
+/// The hidden keys of the rows of a table without a key of its own: those of one worker.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hidden {
+    pub(crate) worker: WorkerId,
+    /// The number of the next row.
+    pub(crate) next: u64,
+}
+
+/// Rows that are loaded at once.
+pub(crate) struct BulkBatch {
+    pub(crate) target: Arc<CopyTarget>,
+    /// The table that they are loaded into.
+    pub(crate) table: Arc<TableEntry>,
+    pub(crate) env: Env,
+    pub(crate) sequences: Arc<Sequences>,
+    pub(crate) rows: Arc<Vec<CopyRow>>,
+    /// The number of the line of the first of them, for messages.
+    pub(crate) first: u64,
+    pub(crate) hidden: Hidden,
+}
+
+/// Reasons for which no row of a batch was loaded.
+pub(crate) enum NotLoaded {
+    /// The transaction has locks in the table, so its rows are inserted one by one.
+    InUse,
+    Failed(SqlError),
+}
+
+impl BulkBatch {
+    /// Loads the rows, all or none. Blocks.
+    pub(crate) fn load(&self) -> Result<(), NotLoaded> {
+        let rows = self.checked().map_err(NotLoaded::Failed)?;
+        let encoded = Arc::new(self.encoded(&rows).map_err(NotLoaded::Failed)?);
+        let number = self.table.handle.id();
+        let loaded = self.env.session.engine.load_unsaved(&LoadProgress::default(), move |loader| {
+            for (key, row) in encoded.iter() {
+                if loader.owns_encoded(number, key) {
+                    loader.add_encoded(number, key, row)?;
+                }
+            }
+            Ok(())
+        });
+        loaded.map(drop).map_err(|error| self.explained(&rows, error))
+    }
+
+    /// The rows as values, each checked by itself.
+    fn checked(&self) -> Result<Vec<Row>, SqlError> {
+        let mut rows = Vec::with_capacity(self.rows.len());
+        for (given, line) in self.rows.iter().zip(self.first..) {
+            rows.push(loop {
+                match self.target.row(&self.env, given) {
+                    Ok(row) => break row,
+                    Err(error) if error.code == NEEDS_BLOCK => {
+                        self.sequences.reserve_blocking(self.env.schema.sequence(&error.message)?)?;
+                    }
+                    Err(error) => return Err(self.target.in_line(line, error)),
+                }
+            });
+        }
+        Ok(rows)
+    }
+
+    fn encoded(&self, rows: &[Row]) -> Result<Vec<(KeyBuf, Vec<u8>)>, SqlError> {
+        let mut encoded = Vec::with_capacity(rows.len());
+        for ((row, line), hidden) in rows.iter().zip(self.first..).zip(self.hidden.next..) {
+            let made =
+                self.table.handle.encode_row(stored(&self.table, row)).and_then(|(key, bytes)| match key {
+                    Some(key) => Ok((key, bytes)),
+                    None => Ok((self.table.handle.hidden_key(self.hidden.worker, hidden)?, bytes)),
+                });
+            let made = made.map_err(|abort| self.target.in_line(line, SqlError::of_abort(&abort)));
+            encoded.push(made?);
+        }
+        Ok(encoded)
+    }
+
+    #[cold]
+    fn explained(&self, rows: &[Row], error: LoadError) -> NotLoaded {
+        NotLoaded::Failed(match error {
+            LoadError::Busy { .. } => return NotLoaded::InUse,
+            LoadError::Duplicate { table, key } => {
+                let rows: Vec<&Row> = rows.iter().collect();
+                let (error, at) = duplicate(&self.table, &rows, &format!("'{table}' has key {key};"));
+                match at {
+                    Some(at) => self.target.in_line(self.first + at as u64, error),
+                    None => error,
+                }
+            }
+            LoadError::Aborted(abort) => SqlError::of_abort(&abort),
+            error @ LoadError::DoesNotFit { .. } => {
+                SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, error.to_string()).table(&self.table.name)
+            }
+            error => SqlError::new(SqlState::INTERNAL_ERROR, error.to_string()).table(&self.table.name),
+        })
+    }
+}
