@@ -25,7 +25,7 @@
 //! ```
 //!
 //! Owns: the statistics' form, the cost model, the searches, the differences between schemes, their presentation; and
-//! the [`Controller`], which says when to evaluate, and whether to act.
+//! the [`Controller`], which says when to evaluate, and whether to act; and [`CoreWatch`], which says whose core is lost.
 //!
 //! Never: reads a clock, a file or the environment, starts a thread, knows an engine, or acts: the driver of the
 //! controller does.
@@ -38,6 +38,7 @@
 mod anticipate;
 mod attribution;
 mod controller;
+mod cores;
 mod cost;
 mod error;
 #[cfg(feature = "exact")]
@@ -64,6 +65,7 @@ pub use controller::{
     Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
     Predicted, Setting, Trigger, Verdict, WaitReason,
 };
+pub use cores::{CoreChange, CoreLoss, CoreSettings, CoreSight, CoreWatch, WorkerSight};
 pub use cost::{CYCLES_PER_NS, Cost, Weights, evaluate};
 pub use error::AdaptError;
 #[cfg(feature = "exact")]

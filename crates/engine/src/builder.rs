@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos_adapt::{Platform, WorkloadTrace};
+use atrapos_adapt::WorkloadTrace;
 use atrapos_catalog::Definitions;
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
 use atrapos_partition::routing::Division;
 use atrapos_partition::schema::{Catalog, Schema};
-use atrapos_placement::adaptation::{Adaptation, AdaptingThread, Adaptive};
+use atrapos_placement::adaptation::{Adaptation, AdaptingThread, Adaptive, CoreSource, Site, SystemCores};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
 use atrapos_runtime::{RuntimeBuilder, ThreadHost, slice};
@@ -55,6 +55,7 @@ pub struct Builder {
     division: Option<Division>,
     deployment: u128,
     thread_host: Option<Arc<dyn ThreadHost>>,
+    core_source: Arc<dyn CoreSource>,
     /// The statistics and the mix for which the first scheme is planned.
     expected: Option<(WorkloadTrace, Vec<(String, f64)>)>,
 }
@@ -78,6 +79,7 @@ impl Builder {
             division: None,
             deployment: 0,
             thread_host: None,
+            core_source: Arc::new(SystemCores::default()),
             expected: None,
         }
     }
@@ -168,6 +170,16 @@ impl Builder {
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Builder {
         self.pin = pin;
+        self
+    }
+
+    /// Sets what tells how the cores of pinned workers are, for a database that adapts itself: the operating system by default. A worker whose core is taken
+    /// away, goes offline, is busy with others or exceeds a quota gets another one or owns nothing until it has one
+    /// ([`CoreWatch`](atrapos_adapt::CoreWatch) has the rules, [`ControllerSettings::cores`](atrapos_adapt::ControllerSettings) their thresholds).
+    /// There are never more workers than were asked for at the opening, however many cores appear later.
+    #[must_use]
+    pub fn core_source(mut self, source: Arc<dyn CoreSource>) -> Builder {
+        self.core_source = source;
         self
     }
 
@@ -356,8 +368,12 @@ impl Builder {
             Arc::new(PublishedScheme::new(parts.scheme)),
             parts.stats.clone(),
             self.adaptation,
-            Platform::new(&machine, &placed.placement).ok(),
-            if placed.pin { placed.cpus.clone() } else { vec![None; workers] },
+            Site {
+                machine: machine.clone(),
+                cpus: placed.placement,
+                is_pinned: placed.pin,
+                source: Arc::clone(&self.core_source),
+            },
         );
         let adapting = self.start_adapting(&adaptive)?;
         Ok(Database {
@@ -371,7 +387,6 @@ impl Builder {
             cpus: placed.cpus,
             machine,
             memory: Some(memory),
-            pinned: placed.pin,
             patience: self.patience,
             division: parts.division,
             durable,

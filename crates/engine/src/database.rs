@@ -82,7 +82,6 @@ pub struct Database {
     pub(crate) machine: Machine,
     /// The memory of the workers, until the database closes.
     pub(crate) memory: Option<DatabaseMemory>,
-    pub(crate) pinned: bool,
     /// The time that a schema statement waits for transactions.
     pub(crate) patience: Duration,
     /// The division of the keys, if the database is an instance of a deployment.

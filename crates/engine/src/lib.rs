@@ -34,7 +34,7 @@ mod sync_costs;
 mod tests;
 mod verify;
 
-pub use atrapos_adapt::{ControllerSettings, Decision, WorkloadTrace};
+pub use atrapos_adapt::{ControllerSettings, CoreSettings, CoreSight, Decision, WorkerSight, WorkloadTrace};
 pub use atrapos_catalog as catalog;
 pub use atrapos_channel as channel;
 pub use atrapos_durability::backup::BackupReport;
@@ -53,7 +53,9 @@ pub use atrapos_partition::routing::{Division, FamilyScheme, InstanceId, KeyRang
 pub use atrapos_partition::schema::{
     Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
 };
-pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, SchemeSearch};
+pub use atrapos_placement::adaptation::{
+    Adaptation, AdaptationEvent, CoreSource, SchemeSearch, SystemCores, Threads,
+};
 pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;
 pub use atrapos_runtime::{LocalFuture, ThreadHost, Ticks, WorkerId};

@@ -1,14 +1,15 @@
 //! Adaptation of an open database: the thread that aggregates the statistics of the workers, passes them to the controller
-//! and carries out its decisions (`ATraPos §V-D`, thesis §4.4); and workers that retire and return (`ATraPos §VI-D`).
+//! and carries out its decisions (`ATraPos §V-D`, thesis §4.4); and workers that retire, lose their cores and return (`ATraPos §VI-D`).
 //!
 //! Owns: the adapting thread, and the history of decisions. Statistics are collected in [`observation`] and given to the
-//! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; [`workers`] has which workers may own data. Never: decides anything
+//! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; [`workers`] has which workers may own data, [`cores`] looks after their cores. Never: decides anything
 //! itself ([`atrapos_adapt::Controller`] does), or is on the path of a transaction.
 //!
 //! Invariant: the scheme does not change between the moment statistics are taken and the moment the plan made of them is
 //! carried out.
 
 mod chosen;
+mod cores;
 mod decision;
 mod expected;
 mod observation;
@@ -19,23 +20,27 @@ mod workers;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use atrapos_adapt::{Controller, Decision, Observation, Platform, WaitReason, WorkloadTrace};
+use atrapos_adapt::{Controller, CoreWatch, Decision, Observation, Platform, WaitReason, WorkloadTrace};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::PublishedCatalog;
+use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Handle, Ticks, WorkerId};
-use atrapos_transaction::jobs::run_task_on_worker;
+use atrapos_topology::{CpuId, Machine};
+use atrapos_transaction::jobs::{start_on_all_workers, start_task_on_worker};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::EngineStats;
+use atrapos_transaction::waiting::wait_meanwhile;
 
+use self::cores::LOOK_EVERY;
 use self::slices::Slices;
-use self::workers::Absence;
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 
 pub use self::chosen::SchemeSearch;
+pub use self::cores::{CoreSource, Site, SystemCores, Threads};
 pub use self::decision::decide;
 pub use self::observation::{Observed, rate};
 pub use self::settings::{Adaptation, AdaptationEvent};
@@ -48,7 +53,11 @@ pub struct Adaptive {
     published: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
     settings: Option<Adaptation>,
-    platform: Option<Platform>,
+    source: Arc<dyn CoreSource>,
+    /// The threads whose cores are watched; empty where none are.
+    threads: OnceLock<Threads>,
+    /// Set if workers have lost, regained or changed their cores since the last turn.
+    cores_changed: AtomicBool,
     opened: Ticks,
     /// Held by a thread that changes the scheme, or needs it unchanged.
     scheme: Mutex<()>,
@@ -60,10 +69,15 @@ pub struct Adaptive {
 /// The mutable part of [`Adaptive`].
 #[derive(Debug)]
 struct State {
-    /// Reasons for which workers may own no data, by worker; `None` for those that may.
-    absent: Vec<Option<Absence>>,
-    /// The core each worker is pinned to.
-    cores: Vec<Option<usize>>,
+    /// By worker: set for those that were taken out of use.
+    retired: Vec<bool>,
+    /// The cores of the workers.
+    watch: CoreWatch,
+    /// The time of the last look at them.
+    looked: Ticks,
+    machine: Machine,
+    /// The workers and their distances, whether or not they may own data.
+    platform: Option<Platform>,
     history: VecDeque<AdaptationEvent>,
     /// Decisions that were removed from the history.
     forgotten: u64,
@@ -114,13 +128,15 @@ impl Adaptive {
         published: Arc<PublishedScheme>,
         stats: Vec<Arc<EngineStats>>,
         settings: Option<Adaptation>,
-        platform: Option<Platform>,
-        cores: Vec<Option<usize>>,
+        site: Site,
     ) -> Arc<Adaptive> {
         let now = handle.clock().now();
         let state = State {
-            absent: vec![None; stats.len()],
-            cores,
+            retired: vec![false; stats.len()],
+            watch: site.watch(settings.unwrap_or_default().controller.cores),
+            looked: now,
+            platform: Platform::new(&site.machine, &site.cpus).ok(),
+            machine: site.machine,
             history: VecDeque::new(),
             forgotten: 0,
             taken: now,
@@ -132,7 +148,9 @@ impl Adaptive {
             published,
             stats,
             settings,
-            platform,
+            source: site.source,
+            threads: OnceLock::new(),
+            cores_changed: AtomicBool::new(false),
             opened: now,
             scheme: Mutex::default(),
             state: Mutex::new(state),
@@ -144,7 +162,7 @@ impl Adaptive {
     /// Starts the adapting thread, if the database acts on its statistics and has several workers.
     pub fn start(self: &Arc<Adaptive>) -> std::io::Result<Option<AdaptingThread>> {
         let acts = self.settings.is_some_and(|settings| settings.act);
-        if !acts || self.stats.len() < 2 || self.platform.is_none() {
+        if !acts || self.stats.len() < 2 || self.lock().platform.is_none() {
             return Ok(None);
         }
         let adaptive = Arc::clone(self);
@@ -182,7 +200,7 @@ impl Adaptive {
 
     /// Returns the core of each worker that is pinned.
     pub fn cores(&self) -> Vec<Option<usize>> {
-        self.lock().cores.clone()
+        self.lock().watch.cpus().map(|cpu| cpu.map(CpuId::index)).collect()
     }
 
     /// Returns the nanoseconds from the opening of the database until now, and until statistics were collected last: those of the
@@ -201,6 +219,9 @@ impl Adaptive {
         let Ok(mut controller) = Controller::new(settings.controller) else { return };
         let mut waited = Duration::ZERO;
         // When the workers are gone there is nothing left to adapt.
+        if self.meet_threads().is_err() {
+            return;
+        }
         let Ok(mut seen) = self.glance() else { return };
         loop {
             // Cores, throughput and loads are checked at the shortest interval, however long the present one is.
@@ -209,8 +230,8 @@ impl Adaptive {
                 return;
             }
             waited += step;
-            let core_changed = self.look_after_cores();
-            let event = if waited < controller.interval() && !core_changed {
+            let cores_changed = self.cores_changed.load(Ordering::SeqCst);
+            let event = if waited < controller.interval() && !cores_changed {
                 let Ok(now) = self.glance() else { return };
                 let between = self.between(&std::mem::replace(&mut seen, now.clone()), &now);
                 let Some(reason) = controller.glance(&between) else { continue };
@@ -222,13 +243,18 @@ impl Adaptive {
             let Ok(event) = event else { return };
             let Ok(now) = self.glance() else { return };
             seen = now;
-            let mut state = self.lock();
-            if state.history.len() == HISTORY_MAX {
-                state.history.pop_front();
-                state.forgotten += 1;
-            }
-            state.history.push_back(event);
+            self.remember(event);
         }
+    }
+
+    /// Adds an entry to the history.
+    fn remember(&self, event: AdaptationEvent) {
+        let mut state = self.lock();
+        if state.history.len() == HISTORY_MAX {
+            state.history.pop_front();
+            state.forgotten += 1;
+        }
+        state.history.push_back(event);
     }
 
     /// Discards the statistics collected so far.
@@ -239,7 +265,7 @@ impl Adaptive {
         Ok(AdaptationEvent { decision, report: None, failure: None })
     }
 
-    /// Waits for `time`, or until a nudge, and lets the controller look at the loads of short times meanwhile.
+    /// Waits for `time`, until a nudge or a change of cores, and lets the controller look at the loads of short times meanwhile.
     fn sense(&self, controller: &mut Controller, time: Duration) -> Result<Waited, Abort> {
         let mut seen = self.glance()?;
         for _ in 0..SHORT_TIMES {
@@ -251,6 +277,10 @@ impl Adaptive {
             let now = self.glance()?;
             controller.sense(&self.between(&seen, &now));
             seen = now;
+            self.look_after_cores();
+            if self.cores_changed.load(Ordering::SeqCst) {
+                break;
+            }
         }
         Ok(Waited::Passed)
     }
@@ -283,7 +313,10 @@ impl Adaptive {
     /// Evaluates the statistics once and carries out the decision.
     fn turn(&self, controller: &mut Controller) -> Result<AdaptationEvent, Abort> {
         let _scheme = self.keep_scheme();
-        let observation = self.since_last_turn(&self.glance()?);
+        let observation = Observation {
+            changed_platform: self.cores_changed.swap(false, Ordering::SeqCst),
+            ..self.since_last_turn(&self.glance()?)
+        };
         let (scheme, catalog) = (self.published.scheme(), self.catalogs.working());
         let collect = || self.observe();
         let (mut event, changes) =
@@ -303,9 +336,22 @@ impl Adaptive {
     /// Carries out changes of the scheme; the caller keeps others from doing so.
     fn carry_out(&self, changes: Vec<SchemeChange>) -> Result<RepartitionReport, Abort> {
         let published = Arc::clone(&self.published);
-        run_task_on_worker(&self.handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
-            carry_out(&worker, changes, &published).await
-        })?
+        let task = async move |worker: Rc<EngineWorker>| carry_out(&worker, changes, &published).await;
+        self.wait_for(start_task_on_worker(&self.handle, WorkerId(0), task)?)?
+    }
+
+    /// Waits for an answer of a worker, and looks after the cores meanwhile: the worker may have lost its own.
+    fn wait_for<R: Send>(&self, answer: Receiver<R>) -> Result<R, Abort> {
+        wait_meanwhile(answer, LOOK_EVERY, || self.look_after_cores())
+    }
+
+    /// Runs `job` on every worker at once and collects the results in order of the workers.
+    fn ask_all<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, Abort> {
+        let started = start_on_all_workers(&self.handle, job)?;
+        started.into_iter().map(|answer| self.wait_for(answer)).collect()
     }
 
     /// Changes the scheme by hand.

@@ -111,14 +111,41 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
 /// A [`PinError`] when no given processing unit is available or the kernel refuses; the thread's affinity is then
 /// what it was before.
 pub fn set_current_thread_cpus(cpus: &[usize]) -> Result<(), PinError> {
+    set_thread_cpus(CALLING_THREAD, cpus)
+}
+
+/// The number that the system gives the calling thread, by which [`thread_cpus`] and [`set_thread_cpus`] name it; `None` where the
+/// operating system has no such numbers.
+#[must_use]
+pub fn current_thread_number() -> Option<u32> {
+    os::thread_number()
+}
+
+/// The processing units that a thread of this process may run on, ascending.
+///
+/// # Errors
+/// As [`current_thread_cpus`]; also for a thread that has ended.
+pub fn thread_cpus(thread: u32) -> Result<Vec<usize>, PinError> {
+    os::affinity(thread)
+}
+
+/// Lets a thread of this process run on exactly the given processing units, as [`set_current_thread_cpus`] does for the calling one: for
+/// a thread that cannot do so itself, because it gets no processing unit.
+///
+/// # Errors
+/// As [`set_current_thread_cpus`]; also for a thread that has ended.
+pub fn set_thread_cpus(thread: u32, cpus: &[usize]) -> Result<(), PinError> {
     if cpus.is_empty() {
         return Err(PinError::NoCpus);
     }
     if let Some(&cpu) = cpus.iter().find(|&&cpu| cpu > CPU_NUMBER_MAX) {
         return Err(PinError::CpuNumberTooLarge { cpu });
     }
-    os::set_affinity(cpus)
+    os::set_affinity(thread, cpus)
 }
+
+/// The number by which the kernel knows the calling thread, whichever it is.
+const CALLING_THREAD: u32 = 0;
 
 /// Undoes pinning: the calling thread may again run on every processing unit its cpuset allows.
 ///
@@ -139,7 +166,7 @@ pub fn unpin_current_thread() -> Result<(), PinError> {
 /// # Errors
 /// [`PinError::Refused`] when the kernel refuses, [`PinError::Unsupported`] where the operating system has no such call.
 pub fn current_thread_cpus() -> Result<Vec<usize>, PinError> {
-    os::affinity()
+    thread_cpus(CALLING_THREAD)
 }
 
 /// An affinity mask remembered in order to return to it.
@@ -176,7 +203,7 @@ impl Affinity {
 mod os {
     //! The Linux calls. A mask is an array of C `unsigned long`, bit `n % BITS` of word `n / BITS` being cpu `n`.
 
-    use super::{CPU_NUMBER_MAX, PinError};
+    use super::{CALLING_THREAD, CPU_NUMBER_MAX, PinError};
     use std::io;
 
     type Word = libc::c_ulong;
@@ -185,17 +212,22 @@ mod os {
     /// 1,024 processing units: what the C library's fixed-size set holds, and enough for nearly every kernel.
     const WORDS_INITIAL: usize = 1024 / WORD_BITS;
 
-    pub(super) fn affinity() -> Result<Vec<usize>, PinError> {
-        read_mask().map(|words| members(&words))
+    pub(super) fn thread_number() -> Option<u32> {
+        // SAFETY: the call takes nothing and cannot fail.
+        u32::try_from(unsafe { libc::gettid() }).ok()
     }
 
-    pub(super) fn set_affinity(cpus: &[usize]) -> Result<(), PinError> {
+    pub(super) fn affinity(thread: u32) -> Result<Vec<usize>, PinError> {
+        read_mask(thread).map(|words| members(&words))
+    }
+
+    pub(super) fn set_affinity(thread: u32, cpus: &[usize]) -> Result<(), PinError> {
         let highest = cpus.iter().copied().max().unwrap_or(0);
         let mut words: Vec<Word> = vec![0; highest / WORD_BITS + 1];
         for &cpu in cpus {
             words[cpu / WORD_BITS] |= 1 << (cpu % WORD_BITS);
         }
-        write_mask(&words).map_err(|errno| match errno {
+        write_mask(thread, &words).map_err(|errno| match errno {
             libc::EINVAL => PinError::CpuUnavailable { cpus: cpus.to_vec() },
             errno => PinError::Refused { cpus: cpus.to_vec(), errno },
         })
@@ -205,17 +237,17 @@ mod os {
         // The kernel ignores the bits beyond its own mask length, so every bit may be set: it keeps those that exist.
         // 16 pages cover more processing units than Linux can be configured for.
         let words: Vec<Word> = vec![Word::MAX; 8192 / size_of::<Word>()];
-        write_mask(&words).map_err(|errno| PinError::Refused { cpus: Vec::new(), errno })
+        write_mask(CALLING_THREAD, &words).map_err(|errno| PinError::Refused { cpus: Vec::new(), errno })
     }
 
-    fn read_mask() -> Result<Vec<Word>, PinError> {
+    fn read_mask(thread: u32) -> Result<Vec<Word>, PinError> {
         let mut words: Vec<Word> = vec![0; WORDS_INITIAL];
         loop {
             let bytes = size_of_val(words.as_slice());
+            let set = words.as_mut_ptr().cast::<libc::cpu_set_t>();
             // SAFETY: the buffer is valid for writes of `bytes` bytes and aligned for `unsigned long`, which is what
-            // the kernel writes; pid 0 is the calling thread. The C library's wrapper only forwards the pointer.
-            let result =
-                unsafe { libc::sched_getaffinity(0, bytes, words.as_mut_ptr().cast::<libc::cpu_set_t>()) };
+            // the kernel writes; the number of a thread that does not exist is refused. The C library's wrapper only forwards the pointer.
+            let result = unsafe { libc::sched_getaffinity(thread.cast_signed(), bytes, set) };
             if result == 0 {
                 return Ok(words);
             }
@@ -229,11 +261,12 @@ mod os {
         }
     }
 
-    fn write_mask(words: &[Word]) -> Result<(), i32> {
+    fn write_mask(thread: u32, words: &[Word]) -> Result<(), i32> {
         let bytes = size_of_val(words);
-        // SAFETY: the buffer is valid for reads of `bytes` bytes; pid 0 is the calling thread; the kernel copies the
-        // mask before it returns.
-        let result = unsafe { libc::sched_setaffinity(0, bytes, words.as_ptr().cast::<libc::cpu_set_t>()) };
+        let set = words.as_ptr().cast::<libc::cpu_set_t>();
+        // SAFETY: the buffer is valid for reads of `bytes` bytes; the kernel copies the mask before it
+        // returns, and refuses the number of a thread that does not exist.
+        let result = unsafe { libc::sched_setaffinity(thread.cast_signed(), bytes, set) };
         if result == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
@@ -260,11 +293,15 @@ mod os {
 
     use super::PinError;
 
-    pub(super) fn affinity() -> Result<Vec<usize>, PinError> {
+    pub(super) fn thread_number() -> Option<u32> {
+        None
+    }
+
+    pub(super) fn affinity(_thread: u32) -> Result<Vec<usize>, PinError> {
         Err(PinError::Unsupported)
     }
 
-    pub(super) fn set_affinity(_cpus: &[usize]) -> Result<(), PinError> {
+    pub(super) fn set_affinity(_thread: u32, _cpus: &[usize]) -> Result<(), PinError> {
         Err(PinError::Unsupported)
     }
 
@@ -303,6 +340,31 @@ mod tests {
                 assert!(before.cpus().iter().all(|cpu| all.contains(cpu)));
             }
         });
+    }
+
+    #[test]
+    fn another_thread_is_pinned_by_its_number() {
+        let (numbers, number) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            numbers.send(current_thread_number()).expect("it is waited for");
+            let _ = ended.recv();
+            current_thread_cpus()
+        });
+        // Where threads have no numbers there is nothing to pin them by.
+        let Some(number) = number.recv().expect("it is sent") else { return };
+        let mine = current_thread_cpus();
+        let Ok(all) = thread_cpus(number) else { return };
+        let last = all[all.len() - 1];
+        let pinned = set_thread_cpus(number, &[last]);
+        assert_eq!(current_thread_cpus(), mine, "the calling thread is as before");
+        drop(end);
+        let seen = thread.join().expect("it does not panic");
+        if pinned.is_ok() {
+            assert_eq!(seen, Ok(vec![last]));
+        }
+        assert!(thread_cpus(u32::MAX).is_err(), "there is no such thread");
+        assert_eq!(set_thread_cpus(number, &[]), Err(PinError::NoCpus));
     }
 
     #[test]

@@ -68,10 +68,16 @@ pub fn on_all_workers<R: Send + 'static>(
     handle: &Handle<Shard>,
     job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
 ) -> Result<Vec<R>, Abort> {
-    let started: Vec<Receiver<R>> = (0..handle.workers())
-        .map(|worker| start_on_worker(handle, WorkerId(worker as u16), job.clone()))
-        .collect::<Result<_, _>>()?;
-    started.into_iter().map(waiting::wait).collect()
+    start_on_all_workers(handle, job)?.into_iter().map(waiting::wait).collect()
+}
+
+/// Starts `job` on every worker at once.
+pub fn start_on_all_workers<R: Send + 'static>(
+    handle: &Handle<Shard>,
+    job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
+) -> Result<Vec<Receiver<R>>, Abort> {
+    let workers = (0..handle.workers()).map(|worker| WorkerId(worker as u16));
+    workers.map(|worker| start_on_worker(handle, worker, job.clone())).collect()
 }
 
 /// Waits until every message that one worker has sent to another so far has arrived, and the ends of transactions that

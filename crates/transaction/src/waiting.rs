@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::oneshot::Receiver;
@@ -50,6 +51,23 @@ pub fn wait<R: Send>(mut receiver: Receiver<R>) -> Result<R, Abort> {
         None => receiver.wait(),
     };
     sent.map_err(|_| Abort::shutting_down())
+}
+
+/// Waits like [`wait`], and calls `meanwhile` each time that `every` has passed; never on a thread that steps the workers, whose waits end.
+pub fn wait_meanwhile<R: Send>(
+    mut receiver: Receiver<R>,
+    every: Duration,
+    meanwhile: impl Fn(),
+) -> Result<R, Abort> {
+    if STEPPER.with_borrow(Option::is_some) {
+        return wait(receiver);
+    }
+    loop {
+        match receiver.wait_timeout(every) {
+            Some(sent) => return sent.map_err(|_| Abort::shutting_down()),
+            None => meanwhile(),
+        }
+    }
 }
 
 /// A lock of a thread that steps workers: held by one of their tasks, or by the thread while it waits for them.

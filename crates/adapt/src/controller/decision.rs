@@ -3,6 +3,7 @@
 //! Owns: the record and its wording. Never: decides.
 
 use super::Observation;
+use crate::cores::CoreChange;
 use crate::ids::WorkerIndex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -99,6 +100,8 @@ pub enum KeepReason {
     OneHotSpot,
     /// The load has moved several times of late, and no scheme is much better for all of these loads.
     InFlux,
+    /// Every worker has a processing unit, so that one more is of no use.
+    NoWorkerWithoutCore,
 }
 
 /// Actions that are decided on.
@@ -117,6 +120,8 @@ pub enum ControlAction {
         /// Number of steps.
         steps: usize,
     },
+    /// Plan for the workers that have a processing unit now.
+    PlanAnew,
     /// Return to the scheme of before the latest change.
     Undo {
         /// Number of steps.
@@ -132,6 +137,8 @@ pub enum Cause {
     Evaluated(Trigger),
     /// The lack of a reason for one.
     Waited(WaitReason),
+    /// A change of the processing units that workers have.
+    Cores(CoreChange),
 }
 
 /// Figures of the model for today's scheme and the proposed one.
@@ -178,6 +185,21 @@ impl Decision {
             throughput_tps: observation.throughput_tps,
             cause: Cause::Waited(reason),
             action: ControlAction::Wait,
+            predicted: None,
+        }
+    }
+
+    /// The record of a change of the processing units that workers have.
+    #[must_use]
+    pub const fn of_cores(at_ns: u64, throughput_tps: f64, change: CoreChange) -> Self {
+        Self {
+            at_ns,
+            throughput_tps,
+            cause: Cause::Cores(change),
+            action: match change {
+                CoreChange::Spare { .. } => ControlAction::Keep { reason: KeepReason::NoWorkerWithoutCore },
+                _ => ControlAction::PlanAnew,
+            },
             predicted: None,
         }
     }
@@ -243,6 +265,7 @@ impl fmt::Display for KeepReason {
             Self::NotConfirmed => "later statistics did not confirm the gain",
             Self::FailedBefore => "the same change brought nothing before",
             Self::InFlux => "the load moves all the time, and no scheme is much better wherever it is",
+            Self::NoWorkerWithoutCore => "there is no worker for more",
             Self::OneHotSpot => {
                 "more than a worker's share of the load is for one key, or for the end of the keys: no scheme divides that, so spread it over several keys"
             }
@@ -255,9 +278,11 @@ impl fmt::Display for Decision {
         match self.cause {
             Cause::Evaluated(trigger) => write!(f, "{trigger}")?,
             Cause::Waited(reason) => write!(f, "{reason}")?,
+            Cause::Cores(change) => write!(f, "{change}")?,
         }
         match self.action {
             ControlAction::Wait => {}
+            ControlAction::PlanAnew => f.write_str(": what it owns is planned anew")?,
             ControlAction::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
             ControlAction::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,
             ControlAction::Undo { steps } => {

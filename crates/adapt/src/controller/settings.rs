@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cores::CoreSettings;
 use crate::error::AdaptError;
 use crate::search::Settings;
 
@@ -34,6 +35,9 @@ pub struct ControllerSettings {
     /// Settings of the search for plans. By default without annealing, because a worker may have to do without the core
     /// for so long.
     pub planning: Settings,
+    /// Rules by which the loss of a core is noticed.
+    #[serde(default)]
+    pub cores: CoreSettings,
 }
 
 impl Default for ControllerSettings {
@@ -49,6 +53,7 @@ impl Default for ControllerSettings {
             confirmations: 2,
             confidence: 3.0,
             planning: Settings { annealing: false, ..Settings::default() },
+            cores: CoreSettings::default(),
         }
     }
 }
@@ -66,7 +71,7 @@ pub struct Setting {
 
 impl Setting {
     /// Every setting that is a number.
-    pub const ALL: [Setting; 21] = [
+    pub const ALL: [Setting; 25] = [
         setting("interval", "s", |s| s.interval.as_secs_f64(), |s, v| s.interval = seconds(v)),
         setting("interval_max", "s", |s| s.interval_max.as_secs_f64(), |s, v| s.interval_max = seconds(v)),
         setting("threshold", "share", |s| s.threshold, |s, v| s.threshold = v),
@@ -123,6 +128,20 @@ impl Setting {
         setting("row_ns", "ns", |s| s.planning.prices.row_ns, |s, v| s.planning.prices.row_ns = v),
         setting("horizon", "s", |s| s.planning.prices.horizon, |s, v| s.planning.prices.horizon = v),
         setting("spread", "weight", |s| s.planning.prices.spread, |s, v| s.planning.prices.spread = v),
+        setting("stall_share", "share", |s| s.cores.stall_share, |s, v| s.cores.stall_share = v),
+        setting(
+            "stall_time",
+            "s",
+            |s| s.cores.stall_time.as_secs_f64(),
+            |s, v| s.cores.stall_time = seconds(v),
+        ),
+        setting("throttled_share", "share", |s| s.cores.throttled_share, |s, v| s.cores.throttled_share = v),
+        setting(
+            "return_time",
+            "s",
+            |s| s.cores.return_time.as_secs_f64(),
+            |s, v| s.cores.return_time = seconds(v),
+        ),
     ];
 
     /// The setting of this name.
@@ -210,6 +229,7 @@ impl ControllerSettings {
                 "give it the seconds in which a change must pay, such as 64",
             );
         }
+        self.cores.check()?;
         self.planning.weights.check()
     }
 }

@@ -97,12 +97,8 @@ impl Database {
         snapshots
             .into_iter()
             .zip(&self.stats)
-            .zip(&self.cpus)
-            .map(|((runtime, stats), cpu)| WorkerReport {
-                core: if self.pinned { *cpu } else { None },
-                transactions: stats.read(),
-                runtime,
-            })
+            .zip(self.adaptive.cores())
+            .map(|((runtime, stats), core)| WorkerReport { core, transactions: stats.read(), runtime })
             .collect()
     }
 

@@ -11,6 +11,7 @@ mod bad_input;
 mod central;
 mod closing;
 mod columns;
+mod cores;
 mod crud;
 mod ddl;
 mod deployed_crashes;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use atrapos_adapt::{CYCLES_PER_NS, Observation};
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::Ticks;
-use atrapos_transaction::jobs::on_all_workers;
 use atrapos_transaction::monitor::{Collected, Samples, SoFar, WorkerCollected};
 
 use super::Adaptive;
@@ -88,7 +87,7 @@ fn effective(samples: Samples) -> f64 {
 impl Adaptive {
     /// Reads the counters.
     pub(super) fn glance(&self) -> Result<Glance, Abort> {
-        let workers = on_all_workers(&self.handle, |worker| worker.shard().monitor.so_far(worker))?;
+        let workers = self.ask_all(|worker| worker.shard().monitor.so_far(worker))?;
         Ok(Glance { at: self.handle.clock().now(), committed: self.committed(), workers })
     }
 
@@ -123,7 +122,7 @@ impl Adaptive {
 
     /// Collects the statistics of the workers, which begin anew.
     pub(super) fn observe(&self) -> Result<Observed, Abort> {
-        let workers = on_all_workers(&self.handle, |worker| worker.shard().monitor.collect(worker))?;
+        let workers = self.ask_all(|worker| worker.shard().monitor.collect(worker))?;
         let now = self.handle.clock().now();
         let since = std::mem::replace(&mut self.lock().taken, now);
         let elapsed = Duration::from_nanos(self.handle.clock().ns(now.since(since)));
@@ -132,7 +131,7 @@ impl Adaptive {
     }
 
     /// Returns the number of transactions that have committed since the database was opened.
-    fn committed(&self) -> u64 {
+    pub(super) fn committed(&self) -> u64 {
         self.stats.iter().map(|stats| stats.read().committed).sum()
     }
 

@@ -1,0 +1,208 @@
+//! Sources of what there is to see of processing units and of the workers' threads, and the looks at them.
+//!
+//! Owns: when one looks (once a second at most, on the adapting thread, also while it waits for a worker), and the threads of the workers.
+//! Never: judges ([`atrapos_adapt::CoreWatch`] does), or is on the path of a transaction: a worker is asked for the number of its thread, once.
+//!
+//! A database watches the cores of its workers if it adapts itself, has several workers and pins them. After each look
+//! - a worker that has a core is pinned to it, if its thread may run elsewhere, too;
+//! - the thread of one that is stalled may run wherever the process may, so that its sessions go on and its partitions can leave it;
+//! - what has changed is an entry of the history, and the platform to plan for is another one.
+
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use atrapos_adapt::{
+    CoreChange, CoreLoss, CoreSight, CoreWatch, Decision, Platform, WorkerIndex, WorkerSight,
+};
+use atrapos_partition::abort::Abort;
+use atrapos_runtime::{WorkerId, affinity};
+use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine, ProcessorFiles};
+use atrapos_transaction::jobs::on_all_workers;
+
+use super::observation::rate;
+use super::settings::AdaptationEvent;
+use super::{Adaptive, State};
+
+/// The least time between two looks.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Numbers that the system gives to threads; `None` for one that is not known by a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Threads {
+    /// The adapting thread, which is never pinned.
+    pub adapting: Option<u32>,
+    /// The thread of each worker.
+    pub workers: Vec<Option<u32>>,
+}
+
+/// A source of what there is to see of processing units and threads: the operating system, or a test.
+pub trait CoreSource: Debug + Send + Sync {
+    /// Returns what there is to see now. What cannot be seen is left out.
+    fn sight(&self, threads: &Threads) -> CoreSight;
+
+    /// Lets the thread of a worker run on exactly these processing units. A refusal leaves it where it is.
+    fn run_on(&self, threads: &Threads, worker: WorkerId, cpus: &CpuSet);
+}
+
+/// The operating system as a source.
+#[derive(Debug)]
+pub struct SystemCores(ProcessorFiles);
+
+impl Default for SystemCores {
+    fn default() -> SystemCores {
+        SystemCores(ProcessorFiles::below(Path::new("/")))
+    }
+}
+
+impl CoreSource for SystemCores {
+    fn sight(&self, threads: &Threads) -> CoreSight {
+        let mask = |thread: u32| {
+            let cpus = affinity::thread_cpus(thread).ok()?;
+            Some(cpus.into_iter().map(|cpu| CpuId(cpu as u32)).collect::<CpuSet>())
+        };
+        let of_worker = |thread: &Option<u32>| WorkerSight {
+            cpus: thread.and_then(mask),
+            time: thread.and_then(|thread| self.0.thread(thread)),
+        };
+        CoreSight {
+            allowed: threads.adapting.and_then(mask),
+            online: self.0.online(),
+            quota: self.0.quota(),
+            units: self.0.units(),
+            workers: threads.workers.iter().map(of_worker).collect(),
+        }
+    }
+
+    fn run_on(&self, threads: &Threads, worker: WorkerId, cpus: &CpuSet) {
+        let cpus: Vec<usize> = cpus.iter().map(CpuId::index).collect();
+        if let Some(thread) = threads.workers.get(worker.index()).copied().flatten() {
+            // The next look sees where it may run.
+            let _ = affinity::set_thread_cpus(thread, &cpus);
+        }
+    }
+}
+
+/// The processing units of a database's workers.
+#[derive(Debug)]
+pub struct Site {
+    /// The machine.
+    pub machine: Machine,
+    /// The processing unit of each worker.
+    pub cpus: Vec<CpuId>,
+    /// Set if the workers are pinned to them.
+    pub is_pinned: bool,
+    /// What tells how they are.
+    pub source: Arc<dyn CoreSource>,
+}
+
+impl Site {
+    /// Returns the state of watching at the beginning.
+    pub(super) fn watch(&self, settings: atrapos_adapt::CoreSettings) -> CoreWatch {
+        let own: Vec<Option<CpuId>> =
+            self.cpus.iter().map(|cpu| Some(*cpu).filter(|_| self.is_pinned)).collect();
+        CoreWatch::new(settings, &own, self.machine.placement(self.machine.usable_cpus().len()))
+    }
+}
+
+impl Adaptive {
+    /// Asks the workers for the numbers of their threads; called by the adapting thread.
+    pub(super) fn meet_threads(&self) -> Result<(), Abort> {
+        if self.lock().watch.is_of_any() {
+            let workers = on_all_workers(&self.handle, |_| affinity::current_thread_number())?;
+            let threads = Threads { adapting: affinity::current_thread_number(), workers };
+            // They are those of the first call.
+            let _ = self.threads.set(threads);
+        }
+        Ok(())
+    }
+
+    /// Looks at the cores of the workers, if that has not been done for a while. See [`CoreWatch`].
+    pub(super) fn look_after_cores(&self) {
+        let Some(threads) = self.threads.get() else { return };
+        let now = self.handle.clock().now();
+        {
+            let mut state = self.lock();
+            let since_ns = self.handle.clock().ns(now.since(state.looked));
+            if u128::from(since_ns) < LOOK_EVERY.as_nanos() {
+                return;
+            }
+            state.looked = now;
+        }
+        let sight = self.source.sight(threads);
+        let mut state = self.lock();
+        let retired = state.retired.clone();
+        let changes = state.watch.look(self.since_opening_ns(), sight.clone(), &retired);
+        let wanted = units_wanted(&state, &sight, &changes);
+        if changes.iter().any(|change| matches!(change, CoreChange::Moved { .. })) {
+            state.move_platform(sight.allowed.as_ref());
+        }
+        drop(state);
+        for (worker, cpus) in wanted {
+            self.source.run_on(threads, worker, &cpus);
+        }
+        if changes.iter().any(|change| !matches!(change, CoreChange::Spare { .. })) {
+            self.cores_changed.store(true, Ordering::SeqCst);
+        }
+        let throughput_tps = self.throughput_now_tps();
+        for change in changes {
+            let decision = Decision::of_cores(self.since_opening_ns(), throughput_tps, change);
+            self.remember(AdaptationEvent { decision, report: None, failure: None });
+        }
+    }
+
+    /// Returns the throughput since the last turn.
+    fn throughput_now_tps(&self) -> f64 {
+        let (since, before) = self.lock().observed;
+        let clock = self.handle.clock();
+        rate(self.committed() - before, clock.ns(clock.now().since(since)))
+    }
+}
+
+impl State {
+    /// Returns, by worker, whether it may own data.
+    pub(super) fn available(&self) -> Vec<bool> {
+        let has_unit = |worker: usize| self.watch.has_unit(WorkerIndex(worker as u32));
+        self.retired.iter().enumerate().map(|(worker, retired)| !retired && has_unit(worker)).collect()
+    }
+
+    /// Plans for the processing units that the workers have now; `allowed` are those that the process may use.
+    pub(super) fn move_platform(&mut self, allowed: Option<&CpuSet>) {
+        let Some(cpus) = self.watch.cpus().collect::<Option<Vec<CpuId>>>() else { return };
+        if cpus.iter().any(|cpu| self.machine.cpu(*cpu).is_none()) {
+            // A processing unit that was offline when the machine was read.
+            self.machine = Machine::live(&LiveOptions::new(allowed.cloned()));
+        }
+        // On a machine without such a unit the distances are those of before.
+        if let Ok(platform) = Platform::new(&self.machine, &cpus) {
+            self.platform = Some(platform);
+        }
+    }
+}
+
+/// Returns the workers whose threads are to run on other processing units than they may now, and those units.
+fn units_wanted(state: &State, sight: &CoreSight, changes: &[CoreChange]) -> Vec<(WorkerId, CpuSet)> {
+    let mut wanted = Vec::new();
+    for (worker, cpu) in state.watch.cpus().enumerate() {
+        let (Some(cpu), Some(mask)) = (cpu, sight.workers.get(worker).and_then(|of| of.cpus.as_ref())) else {
+            continue;
+        };
+        let index = WorkerIndex(worker as u32);
+        let own: CpuSet = [cpu].into_iter().collect();
+        let is_given = changes.iter().any(|change| {
+            matches!(change, CoreChange::Moved { worker, .. } | CoreChange::Back { worker, .. } if *worker == index)
+        });
+        let is_stalled = changes.iter().any(|change| {
+            matches!(change, CoreChange::Lost { worker, loss: CoreLoss::Stalled { .. }, .. } if *worker == index)
+        });
+        let has_own = state.watch.has_unit(index) && !state.retired[worker] && mask.contains(cpu);
+        if (is_given || has_own) && *mask != own {
+            wanted.push((WorkerId(worker as u16), own));
+        } else if let Some(allowed) = sight.allowed.as_ref().filter(|_| is_stalled) {
+            wanted.push((WorkerId(worker as u16), allowed.clone()));
+        }
+    }
+    wanted
+}
