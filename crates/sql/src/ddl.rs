@@ -84,17 +84,8 @@ impl Change<'_> {
             ast::Statement::AlterRole { name, operation } => self.alter_role(name, operation),
             ast::Statement::Grant(grant) => self.grant(grant),
             ast::Statement::Revoke(revoke) => self.revoke(revoke),
-            ast::Statement::GrantRole(grant) if grant.options.is_empty() && grant.granted_by.is_none() => {
-                self.change_members(&grant.roles, &grant.grantees, true)
-            }
-            ast::Statement::RevokeRole(revoke)
-                if revoke.option_for.is_none() && revoke.granted_by.is_none() =>
-            {
-                self.change_members(&revoke.roles, &revoke.grantees, false)
-            }
-            ast::Statement::GrantRole(_) | ast::Statement::RevokeRole(_) => {
-                Err(SqlError::unsupported("an option of a membership"))
-            }
+            ast::Statement::GrantRole(grant) => self.grant_roles(grant),
+            ast::Statement::RevokeRole(revoke) => self.revoke_roles(revoke),
             ast::Statement::Drop {
                 object_type: ast::ObjectType::Role | ast::ObjectType::User | ast::ObjectType::Group,
                 names,

@@ -44,6 +44,12 @@ pub(crate) struct Role {
     pub(crate) password: Option<String>,
     /// The roles that it is a member of.
     pub(crate) member_of: BTreeSet<u32>,
+    /// Those of them that it may make others members of.
+    #[serde(default)]
+    pub(crate) admin_of: BTreeSet<u32>,
+    /// The roles that have made it a member of them; where one is missing, it was the role that the database began with.
+    #[serde(default)]
+    pub(crate) grantors: BTreeMap<u32, u32>,
 }
 
 impl Role {
@@ -59,7 +65,31 @@ impl Role {
             login: false,
             password: None,
             member_of: BTreeSet::new(),
+            admin_of: BTreeSet::new(),
+            grantors: BTreeMap::new(),
         }
+    }
+
+    /// Becomes a member of another role, with the admin option if it is an `admin`; returns true if that is new.
+    pub(crate) fn join(&mut self, group: u32, grantor: u32, admin: bool) -> bool {
+        let is_member = self.member_of.insert(group);
+        let is_admin = admin && self.admin_of.insert(group);
+        if is_member || is_admin {
+            self.grantors.insert(group, grantor);
+        }
+        is_member || is_admin
+    }
+
+    /// Is a member of another role no more; returns true if it was.
+    pub(crate) fn leave(&mut self, group: u32) -> bool {
+        self.admin_of.remove(&group);
+        self.grantors.remove(&group);
+        self.member_of.remove(&group)
+    }
+
+    /// The role that has made it a member of another one.
+    pub(crate) fn grantor_of(&self, group: u32) -> u32 {
+        self.grantors.get(&group).copied().unwrap_or(SUPERUSER)
     }
 
     /// A role that may everything, and log in.
@@ -366,6 +396,12 @@ impl Roles {
     /// Returns true if a role may become another one by `SET ROLE`.
     pub(crate) fn is_member(&self, id: u32, other: u32) -> bool {
         self.is_superuser(id) || self.memberships(id).contains(&other)
+    }
+
+    /// Returns true if a role may make others members of another one, by itself or as a member of one that may.
+    pub(crate) fn is_admin_of(&self, id: u32, other: u32) -> bool {
+        let may = |role: &u32| self.roles.get(role).is_some_and(|role| role.admin_of.contains(&other));
+        self.is_superuser(id) || self.memberships(id).iter().any(may)
     }
 
     /// The privileges that a role has of an object.

@@ -37,6 +37,7 @@ pub(super) static CATALOGS: &[Catalog] = &[
     of_standard("role_column_grants", 13_109, COLUMN_PRIVILEGES, |env| column_privileges(env, false)),
     of_standard("enabled_roles", 13_106, &[("role_name", Name)], enabled_roles),
     of_standard("applicable_roles", 13_107, APPLICABLE, applicable_roles),
+    of_standard("administrable_role_authorizations", 13_110, APPLICABLE, administrable_roles),
 ];
 
 fn text(text: &str) -> Value {
@@ -181,8 +182,8 @@ fn members(env: &Env) -> Vec<Row> {
                 Value::Int(i64::from(*of) << 32 | i64::from(role.id)),
                 Value::Int((*of).into()),
                 Value::Int(role.id.into()),
-                Value::Int(SUPERUSER.into()),
-                Value::Bool(false),
+                Value::Int(role.grantor_of(*of).into()),
+                Value::Bool(role.admin_of.contains(of)),
                 Value::Bool(role.inherit),
                 Value::Bool(true),
             ]);
@@ -326,8 +327,17 @@ fn applicable_roles(env: &Env) -> Vec<Row> {
     let roles = &env.schema.roles;
     let members = roles.roles.values().filter(|role| roles.acts_as(env.session.role, role.id));
     let row = |role: &Role| {
-        let row = |of: &u32| vec![text(&role.name), Value::from(roles.name_of(*of)), text("NO")];
+        let row = |of: &u32| {
+            let is_grantable = if role.admin_of.contains(of) { "YES" } else { "NO" };
+            vec![text(&role.name), Value::from(roles.name_of(*of)), text(is_grantable)]
+        };
         role.member_of.iter().map(row).collect::<Vec<Row>>()
     };
     members.flat_map(row).collect()
+}
+
+fn administrable_roles(env: &Env) -> Vec<Row> {
+    let mut rows = applicable_roles(env);
+    rows.retain(|row| row.last() == Some(&text("YES")));
+    rows
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns: who may change which role, and what of a role's options there is. Never: sees a password but to have a verifier made of it.
 
+use std::collections::BTreeMap;
+
 use sqlparser::ast;
 
 use super::{Change, Done, Undo};
@@ -81,18 +83,19 @@ impl Change<'_> {
         for option in options.iter().flatten() {
             self.set_option(&mut role, &own, option, &mut done)?;
         }
-        if !create.admin.is_empty() {
-            return Err(SqlError::unsupported("ADMIN of CREATE ROLE"));
-        }
         for group in create.in_role.iter().chain(&create.in_group) {
-            role.member_of.insert(self.group(&schema.roles, group)?);
+            role.join(self.group(&schema.roles, group)?, self.role, false);
         }
         self.db.kept().write_role(self.db.database(), &role)?;
-        for member in create.role.iter().chain(&create.user) {
-            let member = self.role_named(&schema.roles, member)?;
-            let mut member = schema.roles.roles.get(&member).cloned().ok_or_else(|| no_role("public"))?;
-            member.member_of.insert(role.id);
-            self.db.kept().write_role(self.db.database(), &member)?;
+        let mut members = BTreeMap::new();
+        let plain = create.role.iter().chain(&create.user).map(|name| (name, false));
+        for (name, admin) in plain.chain(create.admin.iter().map(|name| (name, true))) {
+            let member = self.role_named(&schema.roles, name)?;
+            let member = schema.roles.roles.get(&member).ok_or_else(|| no_role("public"))?;
+            members.entry(member.id).or_insert_with(|| member.clone()).join(role.id, self.role, admin);
+        }
+        for member in members.values() {
+            self.db.kept().write_role(self.db.database(), member)?;
         }
         self.db.reload()?;
         done.undo = Some(Undo::Role(name));
@@ -266,7 +269,7 @@ impl Change<'_> {
         }
         for member in roles.roles.values().filter(|member| member.member_of.contains(&role.id)) {
             let mut member = member.clone();
-            member.member_of.remove(&role.id);
+            member.leave(role.id);
             self.db.kept().write_role(self.db.database(), &member)?;
         }
         self.db.kept().write(self.db.database(), format!("role:{}", role.id), None)?;
@@ -283,42 +286,67 @@ impl Change<'_> {
         if roles.is_superuser(id) {
             return Err(refused("must be superuser to grant or revoke membership in superuser roles"));
         }
-        if own.create_role {
+        if own.create_role || roles.is_admin_of(self.role, id) {
             return Ok(id);
         }
         Err(refused(format!("must have admin option on role \"{}\"", ident(name))))
     }
 
-    /// Makes roles members of others, or ends that.
-    pub(super) fn change_members(
+    /// `GRANT` of memberships.
+    pub(super) fn grant_roles(&self, grant: &ast::GrantRole) -> Result<Done, SqlError> {
+        let mut admin = false;
+        for option in &grant.options {
+            match (&ident(&option.name)[..], &option.value) {
+                ("admin", ast::RoleGrantOptionValue::Option | ast::RoleGrantOptionValue::True) => {
+                    admin = true;
+                }
+                _ => return Err(SqlError::unsupported(format!("the option {option} of a membership"))),
+            }
+        }
+        let kind = if admin { Membership::GrantAdmin } else { Membership::Grant };
+        self.change_members((&grant.roles, &grant.grantees), kind, grant.granted_by.as_ref())
+    }
+
+    /// `REVOKE` of memberships. Nothing depends on one, so CASCADE and RESTRICT are the same.
+    pub(super) fn revoke_roles(&self, revoke: &ast::RevokeRole) -> Result<Done, SqlError> {
+        let kind = match revoke.option_for.as_ref().map(ident).as_deref() {
+            None => Membership::Revoke,
+            Some("admin") => Membership::RevokeAdmin,
+            Some(other) => {
+                return Err(SqlError::unsupported(format!("the option {other} of a membership")));
+            }
+        };
+        self.change_members((&revoke.roles, &revoke.grantees), kind, revoke.granted_by.as_ref())
+    }
+
+    fn change_members(
         &self,
-        groups: &[ast::Ident],
-        grantees: &[ast::Grantee],
-        grants: bool,
+        (groups, grantees): (&[ast::Ident], &[ast::Grantee]),
+        kind: Membership,
+        granted_by: Option<&ast::Ident>,
     ) -> Result<Done, SqlError> {
-        let mut done = Done::tag(if grants { "GRANT ROLE" } else { "REVOKE ROLE" });
+        let mut done = Done::tag(if kind.grants() { "GRANT ROLE" } else { "REVOKE ROLE" });
         for group in groups {
             for grantee in grantees {
                 let schema = self.db.schema();
                 let roles = &schema.roles;
                 let id = self.group(roles, group)?;
+                let grantor = self.membership_grantor(roles, granted_by, kind)?;
                 let member = self.grantee(roles, grantee)?;
                 let mut member = roles.roles.get(&member).cloned().ok_or_else(|| no_role("public"))?;
                 let (name, group) = (member.name.clone(), roles.name_of(id));
-                if grants && roles.memberships(id).contains(&member.id) {
+                if kind.grants() && roles.memberships(id).contains(&member.id) {
                     return Err(SqlError::new(
                         SqlState::INVALID_GRANT_OPERATION,
                         format!("role \"{group}\" is a member of role \"{name}\""),
                     ));
                 }
-                let has_changed =
-                    if grants { member.member_of.insert(id) } else { member.member_of.remove(&id) };
-                if has_changed {
+                if kind.change(&mut member, id, grantor) {
                     self.db.kept().write_role(self.db.database(), &member)?;
                     self.db.reload()?;
                     continue;
                 }
-                let (why, code, severity) = if grants {
+                let (why, code, severity) = if kind.grants() {
                     let why = format!("role \"{name}\" is already a member of role \"{group}\"");
                     (why, SqlState::SUCCESSFUL_COMPLETION, Severity::Notice)
                 } else {
@@ -329,6 +357,49 @@ impl Change<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// The role that counts as the one that grants a membership.
+    fn membership_grantor(
+        &self,
+        roles: &Roles,
+        granted_by: Option<&ast::Ident>,
+        kind: Membership,
+    ) -> Result<u32, SqlError> {
+        let Some(name) = granted_by else { return Ok(self.role) };
+        let grantor = self.role_named(roles, name)?;
+        if kind.grants() && grantor != self.role && !roles.is_superuser(self.role) {
+            return Err(refused("must be superuser to set grantor"));
+        }
+        Ok(grantor)
+    }
+}
+
+/// A change of memberships.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Membership {
+    Grant,
+    GrantAdmin,
+    Revoke,
+    RevokeAdmin,
+}
+
+impl Membership {
+    fn grants(self) -> bool {
+        matches!(self, Membership::Grant | Membership::GrantAdmin)
+    }
+
+    /// Changes a member; returns false if it is one already, or is none.
+    fn change(self, member: &mut Role, group: u32, grantor: u32) -> bool {
+        match self {
+            Membership::Grant => member.join(group, grantor, false),
+            Membership::GrantAdmin => member.join(group, grantor, true),
+            Membership::Revoke => member.leave(group),
+            Membership::RevokeAdmin => {
+                member.admin_of.remove(&group);
+                member.member_of.contains(&group)
+            }
+        }
     }
 }
 

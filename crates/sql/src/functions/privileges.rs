@@ -248,6 +248,10 @@ fn has_role(env: &Env, who: Option<&Value>, of: &Value, wanted: &str) -> Result<
     let has = |word: &str| match &word.trim().to_uppercase()[..] {
         "USAGE" => Ok(roles.acts_as(who, of)),
         "MEMBER" | "SET" => Ok(roles.is_member(who, of)),
+        "USAGE WITH ADMIN OPTION"
+        | "USAGE WITH GRANT OPTION"
+        | "MEMBER WITH ADMIN OPTION"
+        | "MEMBER WITH GRANT OPTION" => Ok(roles.is_admin_of(who, of)),
         other => Err(SqlError::new(
             SqlState::INVALID_PARAMETER_VALUE,
             format!("unrecognized privilege type: \"{other}\""),

@@ -193,7 +193,8 @@ fn views_need_what_their_owners_have() {
     check(
         &mut ann,
         &[
-            ("GRANT bob TO eve WITH ADMIN OPTION", "0A000"),
+            ("GRANT bob TO eve WITH INHERIT TRUE", "0A000"),
+            ("REVOKE SET OPTION FOR bob FROM eve", "0A000"),
             ("GRANT CONNECT ON DATABASE postgres TO bob", "0A000"),
             ("ALTER ROLE bob SET work_mem = '1MB'", "0A000"),
             ("CREATE ROLE x VALID UNTIL '2030-01-01'", "0A000"),
@@ -201,4 +202,31 @@ fn views_need_what_their_owners_have() {
             ("ALTER ROLE ann NOSUPERUSER", "0A000"),
         ],
     );
+}
+
+#[test]
+fn memberships_and_their_options_are_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("db");
+    let open = |database: Database| SqlDatabase::open(database, options()).expect("SQL opens");
+    let database =
+        open(Database::builder(Schema::new()).workers(2).pin(false).open(&path).expect("it opens"));
+    let mut ann = Client::new(&database);
+    ann.run("CREATE ROLE team; CREATE ROLE bob LOGIN; CREATE ROLE eve");
+    let answer = ann.answer("GRANT team TO bob WITH ADMIN OPTION; GRANT team TO bob");
+    assert!(answer.contains("NOTICE: role \"bob\" is already a member of role \"team\""), "{answer}");
+    check(&mut Client::of(&database, "bob", 2), &[("GRANT team TO eve", "GRANT ROLE")]);
+    let answer = ann.answer("REVOKE ADMIN OPTION FOR team FROM ann");
+    assert!(answer.contains("WARNING: role \"ann\" is not a member of role \"team\""), "{answer}");
+    drop((ann, database));
+    let database = open(Database::existing().workers(2).pin(false).open(&path).expect("it opens"));
+    let mut ann = Client::new(&database);
+    let members = "SELECT pg_get_userbyid(member), pg_get_userbyid(grantor), admin_option FROM pg_auth_members ORDER BY 1";
+    assert_eq!(ann.rows(members), "bob|ann|t\neve|bob|f");
+    ann.run("REVOKE ADMIN OPTION FOR team FROM bob");
+    let mut bob = Client::of(&database, "bob", 2);
+    check(&mut bob, &[("REVOKE team FROM eve", "42501")]);
+    // Who is dropped is a member no more, and what is dropped has none.
+    ann.run("DROP ROLE team; CREATE ROLE team");
+    assert_eq!(ann.rows(members), "");
 }

@@ -782,3 +782,44 @@ DROP TABLE col
 DROP ROLE cara
 DROP ROLE dave
 DROP ROLE erin
+
+-- Memberships with the admin option.
+CREATE ROLE team
+CREATE ROLE lead
+CREATE ROLE cara
+CREATE ROLE dave
+CREATE ROLE keeper ADMIN lead ROLE cara
+SELECT pg_get_userbyid(roleid), pg_get_userbyid(member), pg_get_userbyid(grantor), admin_option FROM pg_auth_members WHERE pg_get_userbyid(roleid) = 'keeper' ORDER BY 2
+GRANT team TO cara WITH ADMIN OPTION
+GRANT team TO cara WITH ADMIN OPTION
+GRANT team TO lead
+GRANT lead TO dave
+SELECT pg_has_role('cara', 'team', 'MEMBER WITH ADMIN OPTION'), pg_has_role('lead', 'team', 'USAGE WITH ADMIN OPTION'), pg_has_role('team', 'team', 'MEMBER WITH GRANT OPTION'), pg_has_role('dave', 'keeper', 'MEMBER WITH ADMIN OPTION')
+SET ROLE cara
+GRANT team TO dave
+GRANT team TO dave WITH ADMIN OPTION
+GRANT team TO dave GRANTED BY lead
+GRANT keeper TO dave
+REVOKE team FROM lead
+RESET ROLE
+SELECT pg_get_userbyid(roleid), pg_get_userbyid(member), pg_get_userbyid(grantor), admin_option FROM pg_auth_members WHERE pg_get_userbyid(roleid) IN ('team', 'keeper') ORDER BY 1, 2
+SET ROLE dave
+GRANT keeper TO dave
+GRANT keeper TO team
+REVOKE ADMIN OPTION FOR team FROM cara CASCADE
+RESET ROLE
+GRANT team TO lead GRANTED BY dave
+GRANT team TO cara
+REVOKE ADMIN OPTION FOR team FROM dave
+REVOKE ADMIN OPTION FOR team FROM ann
+SELECT pg_get_userbyid(roleid), pg_get_userbyid(member), pg_get_userbyid(grantor), admin_option FROM pg_auth_members WHERE pg_get_userbyid(roleid) IN ('team', 'keeper') ORDER BY 1, 2
+SELECT grantee, role_name, is_grantable::text FROM information_schema.applicable_roles WHERE role_name IN ('team', 'keeper') ORDER BY 1, 2
+SELECT grantee, role_name, is_grantable::text FROM information_schema.administrable_role_authorizations WHERE role_name IN ('team', 'keeper') ORDER BY 1, 2
+GRANT team TO keeper WITH ADMIN OPTION
+GRANT keeper TO team
+REVOKE team FROM dave
+DROP ROLE team
+DROP ROLE keeper
+DROP ROLE lead
+DROP ROLE cara
+DROP ROLE dave
