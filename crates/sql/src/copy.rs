@@ -5,6 +5,7 @@
 mod binary;
 mod bulk;
 mod csv;
+mod line;
 mod text;
 
 use std::ops::Range;
@@ -28,6 +29,7 @@ use crate::value::Value;
 pub(crate) use binary::{BinaryRows, HEADER, TRAILER};
 pub(crate) use bulk::{BulkBatch, Hidden, NotLoaded};
 pub(crate) use csv::CsvLines;
+pub(crate) use line::Line;
 pub(crate) use text::TextLines;
 
 /// The form of the lines of a COPY.
@@ -156,7 +158,7 @@ pub(crate) enum Lines {
 
 /// A row of a COPY.
 pub(crate) enum CopyRow {
-    Texts(Fields),
+    Texts(Line),
     Values(Vec<Value>),
 }
 
@@ -174,30 +176,25 @@ impl Lines {
 
     /// Takes a piece of data, and adds the rows that are complete.
     pub(crate) fn push(&mut self, data: &[u8], rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
-        let mut texts = Vec::new();
         match self {
-            Lines::Text(lines) => lines.push(data, &mut texts)?,
-            Lines::Csv(lines) => lines.push(data, &mut texts)?,
+            Lines::Text(lines) => lines.push(data, rows)?,
+            Lines::Csv(lines) => lines.push(data, rows)?,
             Lines::Binary(lines) => {
                 let mut values = Vec::new();
                 lines.push(data, &mut values)?;
                 rows.extend(values.into_iter().map(CopyRow::Values));
             }
         }
-        rows.extend(texts.into_iter().map(CopyRow::Texts));
         Ok(())
     }
 
     /// The data has ended: adds a last row that no end of a line follows.
     pub(crate) fn finish(&mut self, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
-        let mut texts = Vec::new();
         match self {
-            Lines::Text(lines) => lines.finish(&mut texts)?,
-            Lines::Csv(lines) => lines.finish(&mut texts)?,
-            Lines::Binary(lines) => lines.finish()?,
+            Lines::Text(lines) => lines.finish(rows),
+            Lines::Csv(lines) => lines.finish(rows),
+            Lines::Binary(lines) => lines.finish(),
         }
-        rows.extend(texts.into_iter().map(CopyRow::Texts));
-        Ok(())
     }
 }
 
@@ -260,7 +257,7 @@ impl CopyTarget {
             let entry = &table.columns[*column];
             let value = match given {
                 CopyRow::Values(values) => values[at].clone(),
-                CopyRow::Texts(fields) => match &fields[at] {
+                CopyRow::Texts(fields) => match fields.field(at) {
                     None => Value::Null,
                     Some(field) => parse(field, entry.ty).map_err(|error| error.column(&entry.name))?,
                 },

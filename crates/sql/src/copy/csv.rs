@@ -1,13 +1,13 @@
 //! The CSV format of COPY: fields in quotes may hold anything.
 
 use super::text::{MAX_LINE, checked};
-use super::{Fields, Form};
+use super::{CopyRow, Form, Line};
 use crate::error::{SqlError, SqlState};
 
 /// Lines of CSV, as they come in pieces.
 pub(crate) struct CsvLines {
     form: Form,
-    fields: Fields,
+    fields: Line,
     field: Vec<u8>,
     is_quoted: bool,
     was_quoted: bool,
@@ -22,7 +22,7 @@ impl CsvLines {
         let skips_header = form.header;
         CsvLines {
             form,
-            fields: Vec::new(),
+            fields: Line::default(),
             field: Vec::new(),
             is_quoted: false,
             was_quoted: false,
@@ -32,20 +32,45 @@ impl CsvLines {
         }
     }
 
-    pub(super) fn push(&mut self, data: &[u8], rows: &mut Vec<Fields>) -> Result<(), SqlError> {
-        for byte in data {
+    pub(super) fn push(&mut self, data: &[u8], rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
+        let mut data = data;
+        while let Some((byte, rest)) = data.split_first() {
+            let plain = self.plain(data);
+            if plain > 0 {
+                self.field.extend_from_slice(&data[..plain]);
+                self.refuse_long()?;
+                data = &data[plain..];
+                continue;
+            }
             self.byte(*byte, rows)?;
+            data = rest;
         }
         Ok(())
     }
 
-    fn byte(&mut self, byte: u8, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
-        if self.field.len() > MAX_LINE {
-            return Err(SqlError::new(
-                SqlState::PROGRAM_LIMIT_EXCEEDED,
-                "a field of a COPY is longer than 64 MB",
-            ));
+    /// The number of bytes at the beginning of some data that are of the field as they are.
+    fn plain(&self, data: &[u8]) -> usize {
+        let form = &self.form;
+        if self.is_pending {
+            return 0;
         }
+        let special = if self.is_quoted {
+            memchr::memchr2(form.escape, form.quote, data)
+        } else {
+            memchr::memchr3(b'\n', form.delimiter, form.quote, data)
+        };
+        special.unwrap_or(data.len())
+    }
+
+    fn refuse_long(&self) -> Result<(), SqlError> {
+        if self.fields.bytes() + self.field.len() <= MAX_LINE {
+            return Ok(());
+        }
+        Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "a line of a COPY is longer than 64 MB"))
+    }
+
+    fn byte(&mut self, byte: u8, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
+        self.refuse_long()?;
         if self.is_pending {
             self.is_pending = false;
             if byte == self.form.quote || byte == self.form.escape {
@@ -83,35 +108,36 @@ impl CsvLines {
     }
 
     fn end_field(&mut self) -> Result<(), SqlError> {
-        let field = checked(std::mem::take(&mut self.field))?;
+        let field = checked(&self.field)?;
         let is_null = !std::mem::take(&mut self.was_quoted) && field == self.form.null;
         self.fields.push((!is_null).then_some(field));
+        self.field.clear();
         Ok(())
     }
 
-    fn line(&mut self, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+    fn line(&mut self, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
         if self.field.last() == Some(&b'\r') && !self.was_quoted {
             self.field.pop();
         }
-        if self.fields.is_empty() && self.field == b"\\." && !self.was_quoted {
+        if self.fields.len() == 0 && self.field == b"\\." && !self.was_quoted {
             self.is_ended = true;
         }
         self.end_field()?;
         let fields = std::mem::take(&mut self.fields);
         if !std::mem::take(&mut self.skips_header) && !self.is_ended {
-            rows.push(fields);
+            rows.push(CopyRow::Texts(fields));
         }
         Ok(())
     }
 
-    pub(super) fn finish(&mut self, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+    pub(super) fn finish(&mut self, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
         if self.is_pending {
             (self.is_pending, self.is_quoted) = (false, false);
         }
         if self.is_quoted {
             return Err(SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field"));
         }
-        if self.fields.is_empty() && self.field.is_empty() && !self.was_quoted {
+        if self.fields.len() == 0 && self.field.is_empty() && !self.was_quoted {
             return Ok(());
         }
         self.line(rows)
@@ -136,6 +162,7 @@ pub(super) fn push_field(form: &Form, field: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::text::tests::fields;
     use super::*;
 
     #[test]
@@ -153,7 +180,7 @@ mod tests {
                 lines.push(piece, &mut read).unwrap();
             }
             lines.finish(&mut read).unwrap();
-            assert_eq!(read, rows, "pieces of {size}");
+            assert_eq!(fields(&read), rows, "pieces of {size}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The text format of COPY: a line for a row, with escapes for what would end a field or a line.
 
-use super::{Fields, Form};
+use super::{CopyRow, Form, Line};
 use crate::error::{SqlError, SqlState};
 
 /// The longest line, in bytes.
@@ -20,11 +20,11 @@ impl TextLines {
         TextLines { form, rest: Vec::new(), is_ended: false, skips_header }
     }
 
-    pub(super) fn push(&mut self, data: &[u8], rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+    pub(super) fn push(&mut self, data: &[u8], rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
         let mut rest = std::mem::take(&mut self.rest);
         rest.extend_from_slice(data);
         let mut start = 0;
-        while let Some(length) = rest[start..].iter().position(|byte| *byte == b'\n') {
+        while let Some(length) = memchr::memchr(b'\n', &rest[start..]) {
             // An end of a line that a backslash stands before is data.
             let escapes = rest[start..start + length].iter().rev().take_while(|byte| **byte == b'\\').count();
             if escapes % 2 == 1 {
@@ -50,7 +50,7 @@ impl TextLines {
     /// The length of a line that goes on behind an end that is data; `None` if its end has not come yet.
     fn escaped_line(&self, rest: &[u8], start: usize, mut length: usize) -> Option<usize> {
         loop {
-            let next = rest[start + length + 1..].iter().position(|byte| *byte == b'\n')?;
+            let next = memchr::memchr(b'\n', &rest[start + length + 1..])?;
             length += 1 + next;
             let escapes = rest[start..start + length].iter().rev().take_while(|byte| **byte == b'\\').count();
             if escapes % 2 == 0 {
@@ -59,12 +59,12 @@ impl TextLines {
         }
     }
 
-    pub(super) fn finish(&mut self, rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+    pub(super) fn finish(&mut self, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
         let rest = std::mem::take(&mut self.rest);
         if rest.is_empty() { Ok(()) } else { self.line(&rest, rows) }
     }
 
-    fn line(&mut self, line: &[u8], rows: &mut Vec<Fields>) -> Result<(), SqlError> {
+    fn line(&mut self, line: &[u8], rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if self.is_ended {
             return Ok(());
@@ -76,29 +76,26 @@ impl TextLines {
         if std::mem::take(&mut self.skips_header) {
             return Ok(());
         }
-        if !line.contains(&b'\\') {
+        if memchr::memchr(b'\\', line).is_none() {
             // Nothing is escaped, so a field is what it looks like.
-            let is_null = |field: &[u8]| field == self.form.null.as_bytes();
-            let text =
-                |field: &[u8]| if is_null(field) { Ok(None) } else { checked(field.to_vec()).map(Some) };
-            let fields: Result<Fields, SqlError> =
-                line.split(|byte| *byte == self.form.delimiter).map(text).collect();
-            rows.push(fields?);
+            let line = Line::split(line, self.form.delimiter, self.form.null.as_bytes())?;
+            rows.push(CopyRow::Texts(line));
             return Ok(());
         }
-        let mut fields = Vec::new();
+        let mut fields = Line::default();
         let mut raw = Vec::new();
         let mut field = Vec::new();
         let mut bytes = line.iter().copied().peekable();
         loop {
             match bytes.next() {
                 None => {
-                    fields.push(self.field(&raw, field)?);
+                    fields.push(self.field(&raw, &field)?);
                     break;
                 }
                 Some(byte) if byte == self.form.delimiter => {
-                    fields.push(self.field(&raw, std::mem::take(&mut field))?);
+                    fields.push(self.field(&raw, &field)?);
                     raw.clear();
+                    field.clear();
                 }
                 Some(b'\\') => {
                     raw.push(b'\\');
@@ -128,18 +125,18 @@ impl TextLines {
                 }
             }
         }
-        rows.push(fields);
+        rows.push(CopyRow::Texts(fields));
         Ok(())
     }
 
-    fn field(&self, raw: &[u8], field: Vec<u8>) -> Result<Option<String>, SqlError> {
+    fn field<'f>(&self, raw: &[u8], field: &'f [u8]) -> Result<Option<&'f str>, SqlError> {
         if raw == self.form.null.as_bytes() { Ok(None) } else { checked(field).map(Some) }
     }
 }
 
 /// A field as a text.
-pub(super) fn checked(field: Vec<u8>) -> Result<String, SqlError> {
-    let text = String::from_utf8(field).ok().filter(|text| !text.contains('\0'));
+pub(super) fn checked(field: &[u8]) -> Result<&str, SqlError> {
+    let text = std::str::from_utf8(field).ok().filter(|text| memchr::memchr(0, text.as_bytes()).is_none());
     text.ok_or_else(|| {
         SqlError::new(SqlState::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"")
     })
@@ -184,8 +181,17 @@ pub(super) fn push_field(form: &Form, field: &str, out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::Fields;
     use super::*;
+
+    pub(crate) fn fields(rows: &[CopyRow]) -> Vec<Fields> {
+        let fields = |row: &CopyRow| match row {
+            CopyRow::Texts(line) => line.fields(),
+            CopyRow::Values(values) => panic!("a text became {values:?}"),
+        };
+        rows.iter().map(fields).collect()
+    }
 
     #[test]
     fn lines_come_in_pieces() {
@@ -201,17 +207,17 @@ mod tests {
                 lines.push(piece, &mut rows).unwrap();
             }
             lines.finish(&mut rows).unwrap();
-            assert_eq!(rows, wanted, "pieces of {size}");
+            assert_eq!(fields(&rows), wanted, "pieces of {size}");
         }
     }
 
     #[test]
     fn what_is_written_is_read() {
-        let fields = vec![Some("a\tb\nc\\d\u{e4}".to_owned()), None, Some(String::new())];
+        let row = vec![Some("a\tb\nc\\d\u{e4}".to_owned()), None, Some(String::new())];
         let mut out = Vec::new();
-        Form::default().push_line(&fields, &mut out);
+        Form::default().push_line(&row, &mut out);
         let (mut lines, mut rows) = (TextLines::new(Form::default()), Vec::new());
         lines.push(&out, &mut rows).unwrap();
-        assert_eq!(rows, [fields]);
+        assert_eq!(fields(&rows), [row]);
     }
 }
