@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use atrapos::RefinedCosts;
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::verify::{Report, StreamReport, TableReport, verify};
 use serde_json::{Value, json};
@@ -16,7 +17,18 @@ use crate::{output, store};
 /// Runs `atrapos inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<(), CliError> {
     let report = verify(store::files(), &args.directory).map_err(refused)?;
-    let text = if args.json { format!("{:#}\n", to_json(&report)) } else { to_text(&report) };
+    let costs = RefinedCosts::read(&*store::files(), &args.directory);
+    let text = if args.json {
+        let mut value = to_json(&report);
+        match &costs {
+            Ok(None) => {}
+            Ok(Some(costs)) => value["sync_costs"] = costs_to_json(costs),
+            Err(sentence) => value["sync_costs"] = json!({ "problem": sentence }),
+        }
+        format!("{value:#}\n")
+    } else {
+        to_text(&report) + &costs_to_text(costs)
+    };
     output::print(&text)?;
     match report.problems.as_slice() {
         [] => Ok(()),
@@ -90,6 +102,35 @@ fn to_json(report: &Report) -> Value {
         "problems": report.problems,
         "sound": report.is_sound(),
     })
+}
+
+fn costs_to_json(costs: &RefinedCosts) -> Value {
+    json!({
+        "machine": costs.machine,
+        "given": {
+            "cycles_per_byte": costs.cycles_per_byte,
+            "message_bytes": costs.message_bytes,
+            "exchange_cycles": costs.exchange_cycles,
+        },
+        "factor": costs.factor,
+    })
+}
+
+/// Returns what the database has learnt about costs of synchronization, beside what it was given; empty if it has learnt nothing.
+fn costs_to_text(costs: Result<Option<RefinedCosts>, String>) -> String {
+    match costs {
+        Ok(None) => String::new(),
+        Ok(Some(costs)) => {
+            let given = [costs.cycles_per_byte, costs.exchange_cycles];
+            let [per_byte, exchange] = given;
+            let [per_byte_learnt, exchange_learnt] = given.map(|cycles| cycles * costs.factor);
+            format!(
+                "\nsynchronization: {per_byte:.2} cycles per byte and {exchange:.0} per exchange were given; {per_byte_learnt:.2} and {exchange_learnt:.0} were learnt from changes (times {:.2}), on {}\n",
+                costs.factor, costs.machine
+            )
+        }
+        Err(sentence) => format!("\n{sentence}\n"),
+    }
 }
 
 fn stream_to_json(stream: &StreamReport) -> Value {

@@ -17,7 +17,9 @@ use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
 use atrapos_partition::routing::Division;
 use atrapos_partition::schema::{Catalog, Schema};
-use atrapos_placement::adaptation::{Adaptation, AdaptingThread, Adaptive, CoreSource, Site, SystemCores};
+use atrapos_placement::adaptation::{
+    Adaptation, AdaptingThread, Adaptive, CoreSource, Learned, Site, SystemCores,
+};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
 use atrapos_runtime::{RuntimeBuilder, ThreadHost, slice};
@@ -31,7 +33,7 @@ use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::DatabaseMemory;
 use crate::recovery::RecoveryProgress;
-use crate::sync_costs;
+use crate::{refined_costs, sync_costs};
 
 pub use self::error::OpenError;
 
@@ -330,6 +332,7 @@ impl Builder {
         let catalog = self.catalog(schema, directory.map(|(path, _)| path))?;
         let mut parts = Parts::new(Arc::new(catalog), workers, self.division.take())?;
         let costs_warning = self.take_sync_costs(&machine);
+        let (learned, refined_warning) = self.learned(&machine, directory.map(|(path, _)| path));
         // Nothing is observed where there is nothing to choose.
         let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
         parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
@@ -374,6 +377,7 @@ impl Builder {
                 is_pinned: placed.pin,
                 source: Arc::clone(&self.core_source),
             },
+            learned,
         );
         let adapting = self.start_adapting(&adaptive)?;
         Ok(Database {
@@ -390,7 +394,7 @@ impl Builder {
             patience: self.patience,
             division: parts.division,
             durable,
-            costs_warning,
+            costs_warnings: costs_warning.into_iter().chain(refined_warning).collect(),
         })
     }
 
@@ -411,6 +415,17 @@ impl Builder {
         let found = sync_costs::found(self.adaptation, machine, sync_costs::stored());
         self.adaptation = found.adaptation;
         found.warning
+    }
+
+    /// Returns what the database in `directory` has learnt about costs of synchronization; and the reason, if that is not taken.
+    fn learned(&self, machine: &Machine, directory: Option<&Path>) -> (Learned, Option<String>) {
+        match (self.adaptation, directory) {
+            (Some(adaptation), Some(path)) if machine.is_live() => {
+                let weights = adaptation.controller.planning.weights;
+                refined_costs::found(&self.files, path, sync_costs::sync_costs_machine(machine), weights)
+            }
+            _ => (Learned::default(), None),
+        }
     }
 
     /// Returns the settings of the workers' threads.

@@ -89,7 +89,7 @@ pub struct Database {
     /// The state of the directory, if there is one, and its threads until the database closes.
     pub(crate) durable: Option<(Arc<Durable>, DurableThreads)>,
     /// The reason for which stored costs of synchronization were not taken.
-    pub(crate) costs_warning: Option<String>,
+    pub(crate) costs_warnings: Vec<String>,
 }
 
 impl std::fmt::Debug for Database {

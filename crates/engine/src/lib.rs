@@ -27,6 +27,7 @@ mod load;
 mod memory;
 mod recording;
 mod recovery;
+mod refined_costs;
 pub mod sim;
 mod stored;
 mod sync_costs;
@@ -89,6 +90,7 @@ pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
 pub use recording::{ClassRecording, RecordedAction, RecordedFlow};
 pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
+pub use refined_costs::RefinedCosts;
 pub use sync_costs::{sync_costs_file, sync_costs_machine};
 pub use verify::{Verification, VerifyError};
 

@@ -3,7 +3,7 @@
 //! The file is one of the machine, not of a database: `sync-costs.json` in the directory `atrapos` of the user's cache
 //! (`XDG_CACHE_HOME`, or `.cache` in `HOME`); the environment variable `ATRAPOS_SYNC_COSTS` names another file, or none if it is empty.
 //! A database that adapts reads it when it opens, and takes the costs for its own unless its settings have others than the defaults. Costs of
-//! another machine are not taken, and a warning says so.
+//! another machine are not taken, and a warning says so. What a database learns about them is in its own directory ([`RefinedCosts`](crate::RefinedCosts)).
 //!
 //! Owns: where the file is, and how a machine is recognised. Never: writes it, or reads a clock.
 

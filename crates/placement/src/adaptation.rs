@@ -12,6 +12,7 @@ mod chosen;
 mod cores;
 mod decision;
 mod expected;
+mod learned;
 mod observation;
 mod settings;
 mod slices;
@@ -42,6 +43,7 @@ use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 pub use self::chosen::SchemeSearch;
 pub use self::cores::{CoreSource, Site, SystemCores, Threads};
 pub use self::decision::decide;
+pub use self::learned::{CostKeeper, Learned};
 pub use self::observation::{Observed, rate};
 pub use self::settings::{Adaptation, AdaptationEvent};
 pub use self::workers::without;
@@ -58,6 +60,7 @@ pub struct Adaptive {
     threads: OnceLock<Threads>,
     /// Set if workers have lost, regained or changed their cores since the last turn.
     cores_changed: AtomicBool,
+    keeper: Option<Arc<dyn CostKeeper>>,
     opened: Ticks,
     /// Held by a thread that changes the scheme, or needs it unchanged.
     scheme: Mutex<()>,
@@ -81,6 +84,8 @@ struct State {
     history: VecDeque<AdaptationEvent>,
     /// Decisions that were removed from the history.
     forgotten: u64,
+    /// The factor on costs of synchronization that was learnt last.
+    sync_factor: f64,
     /// The time at which statistics were taken last.
     taken: Ticks,
     /// The time of the last turn, and the number of transactions committed until then.
@@ -129,6 +134,7 @@ impl Adaptive {
         stats: Vec<Arc<EngineStats>>,
         settings: Option<Adaptation>,
         site: Site,
+        learned: Learned,
     ) -> Arc<Adaptive> {
         let now = handle.clock().now();
         let state = State {
@@ -139,6 +145,7 @@ impl Adaptive {
             machine: site.machine,
             history: VecDeque::new(),
             forgotten: 0,
+            sync_factor: learned.sync_factor,
             taken: now,
             observed: (now, 0),
         };
@@ -151,6 +158,7 @@ impl Adaptive {
             source: site.source,
             threads: OnceLock::new(),
             cores_changed: AtomicBool::new(false),
+            keeper: learned.keeper,
             opened: now,
             scheme: Mutex::default(),
             state: Mutex::new(state),
@@ -216,7 +224,8 @@ impl Adaptive {
     fn run(&self) {
         let Some(settings) = self.settings else { return };
         // Checked when the database was opened.
-        let Ok(mut controller) = Controller::new(settings.controller) else { return };
+        let Ok(controller) = Controller::new(settings.controller) else { return };
+        let mut controller = controller.with_sync_factor(self.sync_factor());
         let mut waited = Duration::ZERO;
         // When the workers are gone there is nothing left to adapt.
         if self.meet_threads().is_err() {
@@ -241,6 +250,7 @@ impl Adaptive {
             };
             waited = Duration::ZERO;
             let Ok(event) = event else { return };
+            self.keep_learned(&controller);
             let Ok(now) = self.glance() else { return };
             seen = now;
             self.remember(event);

@@ -64,7 +64,7 @@ const GLANCE_THRESHOLDS: f64 = 2.0;
 const FIRST_MIN: usize = 3;
 
 /// Greatest factor by which synchronization may turn out dearer or cheaper than the settings say.
-const SYNC_FACTOR_MAX: f64 = 5.0;
+pub const SYNC_FACTOR_MAX: f64 = 5.0;
 
 /// Number of differences between throughputs from which their scatter is known.
 const SCATTER_MIN: usize = 3;
@@ -184,6 +184,20 @@ impl Controller {
     #[must_use]
     pub const fn settings(&self) -> &ControllerSettings {
         &self.settings
+    }
+
+    /// The factor on the costs of synchronization that the settings have: what was learnt from changes.
+    #[must_use]
+    pub const fn sync_factor(&self) -> f64 {
+        self.sync_factor
+    }
+
+    /// Begins with a factor that was learnt before, within [`SYNC_FACTOR_MAX`]; with 1 instead of one that is no number.
+    #[must_use]
+    pub fn with_sync_factor(mut self, factor: f64) -> Self {
+        let factor = if factor.is_finite() { factor } else { 1.0 };
+        self.sync_factor = factor.clamp(1.0 / SYNC_FACTOR_MAX, SYNC_FACTOR_MAX);
+        self
     }
 
     /// Time to wait until the next observation.

@@ -107,6 +107,29 @@ fn a_database_that_was_asked_for_stays_and_can_be_inspected() {
     assert_eq!(stdout(&run(&["inspect", text(&path), "--json"])), before);
 }
 
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the file is an input, not a result")]
+fn costs_that_a_database_has_learnt_are_shown_beside_the_given_ones() {
+    let (_parent, path) = database();
+    let of = |name: &str| {
+        let json: Value =
+            serde_json::from_str(&stdout(&run(&["inspect", text(&path), "--json"]))).expect("JSON");
+        json["sync_costs"][name].clone()
+    };
+    assert_eq!(of("factor"), Value::Null, "it has learnt nothing");
+    let costs = "atrapos-refined-costs 1\nmachine a machine, 2 cores\ncycles_per_byte 1.25\nmessage_bytes 384\nexchange_cycles 800\nfactor 1.5\nchecksum 3ae3a12d\n";
+    std::fs::write(path.join("COSTS"), costs).expect("written");
+    let shown = stdout(&run(&["inspect", text(&path)]));
+    let words = "1.25 cycles per byte and 800 per exchange were given; 1.88 and 1200 were learnt from changes (times 1.50), on a machine, 2 cores";
+    assert!(shown.contains(words), "{shown}");
+    assert_eq!(of("factor"), Value::from(1.5));
+    std::fs::write(path.join("COSTS"), costs.replace("800", "801")).expect("written");
+    let output = run(&["inspect", text(&path)]);
+    assert!(stdout(&output).contains("COSTS is not used, as it is damaged"), "{}", stdout(&output));
+    assert_eq!(output.status.code(), Some(0), "the database is sound all the same");
+    assert!(of("problem").to_string().contains("damaged"));
+}
+
 /// All files below a directory.
 fn files_in(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();

@@ -68,6 +68,13 @@ impl Database {
         self.adaptive.history_after(after)
     }
 
+    /// Returns the factor on the given costs of synchronization that the controller has learnt from changes of the scheme; 1 as long as it
+    /// has learnt none. A database in a directory keeps it there for the next opening ([`RefinedCosts`](crate::RefinedCosts)).
+    #[must_use]
+    pub fn sync_factor(&self) -> f64 {
+        self.adaptive.sync_factor()
+    }
+
     /// Returns the statistics of the workers since the last call, or since the controller took them last: the cost of actions
     /// by sub-partition and the synchronization points, as a trace from which plans can be made elsewhere.
     ///

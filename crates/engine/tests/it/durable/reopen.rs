@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos::{
-    Abort, AbortReason, Database, Durability, KeyRange, LoadProgress, OpenError, Schema, Table, row,
+    Abort, AbortReason, Adaptation, Database, Durability, KeyRange, LoadProgress, OpenError, RefinedCosts,
+    Schema, Table, row, sync_costs_machine,
 };
+
+use atrapos_durability::file::FileSystem;
 
 use crate::durable::notes::{ByNumber, KEYS, Note, Notes, builder, directory, files, note, schema};
 
@@ -393,6 +396,46 @@ fn relaxed_durability_becomes_durable_without_being_asked() {
     let before = contents(&db);
     close(db);
     assert_eq!(contents(&builder(&files, 2).open(directory()).unwrap()), before);
+}
+
+#[test]
+fn costs_that_were_learnt_are_taken_at_the_next_opening() {
+    let files = files();
+    let mut adaptation = Adaptation::default();
+    // Costs that no measurement of this machine replaces.
+    let weights = &mut adaptation.controller.planning.weights;
+    (weights.cycles_per_byte, weights.message_bytes, weights.exchange_cycles) = (1.25, 384.0, 777.0);
+    let open = || builder(&files, 2).adaptation(adaptation).open(directory()).unwrap();
+    let db = open();
+    assert_eq!(db.sync_factor(), 1.0);
+    let machine = sync_costs_machine(db.machine());
+    close(db);
+    let write = |text: &str| {
+        let path = directory().join("COSTS");
+        let _ = files.remove(&path);
+        let mut file = files.create(&path).unwrap();
+        file.write_at(0, text.as_bytes()).unwrap();
+        file.sync().unwrap();
+    };
+    let body = format!(
+        "atrapos-refined-costs 1\nmachine {machine}\ncycles_per_byte 1.25\nmessage_bytes 384\nexchange_cycles 777\nfactor 1.5\n"
+    );
+    let text = format!("{body}checksum {:08x}\n", crc32fast::hash(body.as_bytes()));
+    write(&text);
+    let db = open();
+    assert_eq!((db.sync_factor(), db.warnings()), (1.5, Vec::new()));
+    close(db);
+    let read = RefinedCosts::read(&files, directory()).unwrap().expect("it is there");
+    assert_eq!((read.factor, read.exchange_cycles), (1.5, 777.0));
+    write(&text.replace("factor 1.5", "factor 1.6"));
+    let db = open();
+    assert_eq!(db.sync_factor(), 1.0);
+    let warnings = db.warnings();
+    assert!(
+        warnings.iter().any(|warning| warning.contains("COSTS is not used, as it is damaged")),
+        "{warnings:?}"
+    );
+    close(db);
 }
 
 /// A real directory that is removed.
