@@ -52,12 +52,12 @@ pub fn recent_items(
 ) -> impl Future<Output = Result<RecentOrders, Abort>> {
     async move {
         let range = KeyRange::between(&(w_id, d_id, next.saturating_sub(ORDERS)), &(w_id, d_id, next));
-        let collect = |items: &mut RecentOrders, _, line: RowView<'_, OrderLine>| {
+        let collect = |items: &mut RecentOrders, _, line: OrderLine| {
             // No order has more lines than there is room for.
-            let _ = items.try_push(line.get(|column| column.i_id));
+            let _ = items.try_push(line.i_id);
             ControlFlow::Continue(())
         };
-        tx.fold_views(tables.order_line, range, RecentOrders::new(), collect).await
+        tx.fold(tables.order_line, range, RecentOrders::new(), collect).await
     }
 }
 
