@@ -20,8 +20,8 @@ use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{
-    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig, ServerConnection,
-    SignatureScheme,
+    ClientConfig, ClientConnection, Connection, DigitallySignedStruct, InvalidMessage, ServerConfig,
+    ServerConnection, SignatureScheme,
 };
 
 use crate::error::{Attempt, ChannelError};
@@ -172,9 +172,7 @@ impl Tls {
             }
             Err(error) if handshaking => {
                 self.failed = true;
-                return Err(ChannelError::Nonsense(format!(
-                    "no encryption can be agreed on ({error}): give all instances the same shared secret, and the same release"
-                )));
+                return Err(disagreement(&error));
             }
             Err(error) => {
                 return Err(ChannelError::Nonsense(format!("what it sends cannot be decrypted ({error})")));
@@ -255,6 +253,20 @@ impl Write for Plain<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The error for a peer with which no keys can be agreed on.
+fn disagreement(error: &rustls::Error) -> ChannelError {
+    match error {
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => ChannelError::Refused(
+            "this end demands the shared secret of the deployment, and the other does not encrypt: \
+             give all instances the same shared secret, and the same release"
+                .into(),
+        ),
+        _ => ChannelError::Nonsense(format!(
+            "no encryption can be agreed on ({error}): give all instances the same shared secret, and the same release"
+        )),
     }
 }
 
