@@ -19,7 +19,7 @@
 //! run there, and for one that was stalled, at least half of the unit was idle, or its own thread got at least half of what it wanted there. That
 //! time doubles when it is lost again soon after (within eight times as long), up to six times: whatever comes and goes, partitions move ever more rarely.
 //!
-//! What cannot be seen is no reason: without a mask, times or a quota the rules that need them do not apply.
+//! Rules whose mask, times or quota cannot be seen do not apply.
 //!
 //! Invariants: at least one worker keeps its unit, or all do; two workers are never given the same unit; the same sights give the same changes.
 
@@ -92,7 +92,7 @@ impl CoreSettings {
     }
 }
 
-/// What there is to see of processing units and of the threads of the workers at one moment.
+/// A view of the processing units and of the threads of the workers at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CoreSight {
     /// The processing units that the process may use.
@@ -107,7 +107,7 @@ pub struct CoreSight {
     pub workers: Vec<WorkerSight>,
 }
 
-/// What there is to see of the thread of a worker.
+/// A view of the thread of a worker.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkerSight {
     /// The processing units that it may run on.
@@ -213,7 +213,7 @@ impl Watched {
     }
 }
 
-/// What happened between two looks.
+/// The views of two looks, one after the other.
 struct Between<'a> {
     now_ns: u64,
     elapsed_ns: u64,
@@ -307,8 +307,8 @@ impl CoreWatch {
             changes.extend(self.loss_of(worker, &between, &is_out));
         }
         changes.extend(self.throttle(&between, &is_out));
-        for worker in (0..self.workers.len()).filter(|worker| !is_out(*worker)) {
-            changes.extend(self.return_of(worker, &between, &is_out, had[worker].has_unit()));
+        for worker in (0..self.workers.len()).filter(|worker| !is_out(*worker) && !had[*worker].has_unit()) {
+            changes.extend(self.return_of(worker, &between, &is_out));
         }
         if !(0..self.workers.len()).any(|worker| self.workers[worker].has_unit() && !is_out(worker)) {
             // All have lost their units: none is preferable to another.
@@ -417,18 +417,14 @@ impl CoreWatch {
         (0..self.workers.len()).filter(move |worker| self.workers[*worker].has_unit() && !is_out(*worker))
     }
 
-    /// Judges a worker that has lost its processing unit, or keeps it although its thread may not run there.
+    /// Judges a worker that had lost its processing unit before this look.
     fn return_of(
         &mut self,
         worker: usize,
         between: &Between<'_>,
         is_out: &dyn Fn(usize) -> bool,
-        has_lost_it_now: bool,
     ) -> Option<CoreChange> {
         let (cpu, loss) = (self.workers[worker].cpu?, self.workers[worker].loss?);
-        if has_lost_it_now {
-            return None;
-        }
         let to = self.fit_unit(worker, (cpu, loss), between, is_out);
         let since = to.map(|_| self.workers[worker].fit_since_ns.unwrap_or(between.now_ns));
         self.workers[worker].fit_since_ns = since;

@@ -38,6 +38,19 @@ pub(crate) fn planted(bug: Bug) -> bool {
     planted.as_deref().is_some_and(|name| name == format!("{bug:?}"))
 }
 
+/// Runs a test of this binary with a bug, which it has to notice.
+#[cfg(test)]
+pub(crate) fn must_notice(test: &str, bug: Bug) {
+    let output = std::process::Command::new(std::env::current_exe().expect("a test knows its own path"))
+        .args([test, "--exact", "--test-threads=1"])
+        .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
+        .output()
+        .expect("a test starts itself");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("running 1 test"), "{test} is not a test of this binary");
+    assert!(!output.status.success(), "{test} does not notice the planted bug {bug:?}");
+}
+
 /// The ordering at a place where a bug may be planted: the sound one, or relaxed.
 #[inline(always)]
 pub(crate) fn ordering(bug: Bug, sound: Ordering) -> Ordering {

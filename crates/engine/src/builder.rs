@@ -23,7 +23,7 @@ use atrapos_placement::adaptation::{
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
 use atrapos_runtime::{RuntimeBuilder, ThreadHost, slice};
-use atrapos_topology::Machine;
+use atrapos_topology::{CpuId, Machine};
 use atrapos_transaction::central::{CentralState, SystemState};
 use atrapos_transaction::wal::{Durability, Wal, WalLayout};
 
@@ -371,12 +371,7 @@ impl Builder {
             Arc::new(PublishedScheme::new(parts.scheme)),
             parts.stats.clone(),
             self.adaptation,
-            Site {
-                machine: machine.clone(),
-                cpus: placed.placement,
-                is_pinned: placed.pin,
-                source: Arc::clone(&self.core_source),
-            },
+            self.site(&machine, placed.placement, placed.pin),
             learned,
         );
         let adapting = self.start_adapting(&adaptive)?;
@@ -396,6 +391,11 @@ impl Builder {
             durable,
             costs_warnings: costs_warning.into_iter().chain(refined_warning).collect(),
         })
+    }
+
+    /// The processing units of the workers, as they are watched.
+    fn site(&self, machine: &Machine, cpus: Vec<CpuId>, is_pinned: bool) -> Site {
+        Site { machine: machine.clone(), cpus, is_pinned, source: Arc::clone(&self.core_source) }
     }
 
     /// Gives the tables the scheme that is planned for the mix, if one is expected, and starts the thread that adapts.

@@ -1,7 +1,6 @@
 //! Changes of domains under load, stepped from seeds: nothing is lost, doubled, or, for ordered clients, reordered.
 
 use std::collections::{HashMap, VecDeque};
-use std::process::Command;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
@@ -9,7 +8,7 @@ use atrapos_runtime::rng::Seed;
 use atrapos_topology::{CpuId, Machine};
 
 use super::Pump;
-use crate::planted::Bug;
+use crate::planted::{Bug, must_notice};
 use crate::{
     Burst, Client, Configuration, DomainConfiguration, Domains, Group, Operation, Owned, Pending, Placement,
     Shared,
@@ -252,7 +251,7 @@ impl Run {
         }
     }
 
-    /// What is in a structure, read through a client.
+    /// The entries of a structure, read through a client.
     fn read(&mut self, at: usize) -> Log {
         let mut client = self.domains.client();
         let mut pending = match &self.structures[at] {
@@ -343,25 +342,15 @@ fn nothing_is_lost_doubled_or_reordered_by_changes() {
     }
 }
 
-/// Runs a test of this file with a planted bug, which it has to notice.
-fn must_notice(test: &str, bug: Bug) {
-    let name = format!("pump::tests::{test}");
-    let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
-        .args([&name, "--exact", "--test-threads=1"])
-        .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
-        .output()
-        .expect("a test starts itself");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("running 1 test"), "{name} is not a test of this binary");
-    assert!(!output.status.success(), "{name} does not notice {bug:?}");
-}
-
 #[test]
 fn planted_bugs_are_caught() {
     for bug in [Bug::PassPast, Bug::ChangeRingEarly, Bug::TurnUnsent] {
-        must_notice("nothing_is_lost_doubled_or_reordered_by_changes", bug);
+        must_notice("pump::tests::nothing_is_lost_doubled_or_reordered_by_changes", bug);
     }
-    must_notice("slots_that_change_hands_within_a_step_are_served_from_the_beginning", Bug::ServeUnread);
+    must_notice(
+        "pump::tests::slots_that_change_hands_within_a_step_are_served_from_the_beginning",
+        Bug::ServeUnread,
+    );
 }
 
 #[test]

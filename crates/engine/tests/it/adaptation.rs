@@ -235,7 +235,7 @@ fn what_is_observed_becomes_a_trace() {
 const WORKERS: usize = 80;
 const KEYS: u64 = 8_000;
 
-/// What sessions ask for.
+/// Requests that sessions make.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ask {
     Uniform,
