@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use atrapos_history::{KeyEvent, KeyHistory, KeyOperation};
 
+use super::together::GROUP;
 use super::{Attempt, Independent, Page, Replace, Spin, Tree};
 use crate::planted::{Bug, with};
 use crate::structure::PointAccess;
@@ -14,9 +15,11 @@ const STEPS: u64 = 600;
 /// Keys: enough for a root with a few leaves, of which some get empty.
 const KEYS: u64 = 160;
 /// Trees, each with other seeds, of which at least one has to show a planted bug.
-const TREES: u64 = 400;
+const TREES: u64 = 1_000;
 /// Trees that have to be sound without a bug.
 const SOUND_TREES: u64 = 60;
+/// The last key of a group.
+const LAST: usize = GROUP - 1;
 /// Attempts after which an operation is said to have no end: a broken tree may send it in circles.
 const ATTEMPTS_MAX: u32 = 1_000_000;
 
@@ -46,23 +49,23 @@ fn operate(tree: &Tree, replace: Replace, step: u64, value: u64, random: &mut u6
             KeyOperation::Insert(value, repeat(|| tree.try_insert(key, value, &Independent)))
         }
         kind if kind < insert + remove => KeyOperation::Remove(repeat(|| tree.try_remove(key, &Independent))),
-        6 | 7 => KeyOperation::Update(value, repeat(|| tree.try_update(key, value, replace, &Independent))),
+        6 => KeyOperation::Update(value, repeat(|| tree.try_update(key, value, replace, &Independent))),
         8 => {
             let mut page = Page::new();
             repeat(|| tree.try_page(key, &mut page, &Independent));
             assert!(page.is_sorted_by(|one, other| one.0 < other.0), "a page is out of order");
             KeyOperation::Read(page.first().filter(|(first, _)| *first == key).map(|(_, value)| *value))
         }
-        9 if step.is_multiple_of(2) => {
-            // Those of its group make the descent longer.
-            let group = [key, next(random) % KEYS, next(random) % KEYS];
-            let accesses = group.each_ref().map(PointAccess::Read);
+        7 => KeyOperation::Read(repeat(|| tree.try_read(key, &Independent))),
+        _ => {
+            // The last one of a group waits longest between two steps of its descent.
+            let group = std::array::from_fn(|at| if at < LAST { next(random) % KEYS } else { key });
+            let accesses: [_; GROUP] = group.each_ref().map(PointAccess::Read);
             KeyOperation::Read(repeat(|| {
-                let place = tree.places(&accesses)[0]?;
-                tree.try_access_at(place, accesses[0], replace, &Independent)
+                let place = tree.places(&accesses)[LAST]?;
+                tree.try_access_at(place, accesses[LAST], replace, &Independent)
             }))
         }
-        _ => KeyOperation::Read(repeat(|| tree.try_read(key, &Independent))),
     };
     (key, operation)
 }
