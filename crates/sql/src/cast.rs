@@ -238,7 +238,7 @@ pub(crate) fn name_of(oid: u32, ty: SqlType, schema: &Schema) -> String {
         SqlType::Regclass => schema.name_of(oid),
         SqlType::Regtype => SqlType::from_oid(oid).map(|ty| ty.name().to_owned()),
         SqlType::Regnamespace => crate::catalogs::namespace_name(oid).map(str::to_owned),
-        SqlType::Regproc => crate::functions::name_of(oid).map(str::to_owned),
+        SqlType::Regproc => crate::functions::name_of(oid),
         _ => None,
     };
     found.unwrap_or_else(|| oid.to_string())

@@ -296,7 +296,7 @@ impl Connection {
             settings: Arc::clone(settings),
             taken: Arc::clone(&self.taken),
             connections: Arc::clone(self.database.connections()),
-            engine: Arc::clone(self.database.database()),
+            engine: Arc::downgrade(self.database.database()),
             counts: Arc::clone(self.database.counts()),
         });
         self.session = Some(Arc::clone(&session));

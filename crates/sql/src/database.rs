@@ -124,7 +124,7 @@ impl SqlDatabase {
         }
         schema.procedures = Arc::new(procedures);
         let last_role = schema.roles.roles.keys().copied().max().unwrap_or(0).max(FIRST_ROLE - 1);
-        let sequences = Arc::new(Sequences::new(Arc::clone(&database), kept.clone()));
+        let sequences = Arc::new(Sequences::new(Arc::downgrade(&database), kept.clone()));
         Ok(Arc::new(SqlDatabase {
             database,
             options,

@@ -141,6 +141,8 @@ pub(crate) enum Expr {
     Call(&'static Function, Vec<Expr>),
     Array(Vec<Expr>),
     Subscript(Box<Expr>, Box<Expr>),
+    /// A field of a record, by its place.
+    Field(Box<Expr>, usize),
     Subquery(SubqueryKind, Arc<Subquery>),
     /// `IN (SELECT ..)`, `op ANY (SELECT ..)`, or with `all` `op ALL (SELECT ..)`.
     InSubquery {
@@ -255,6 +257,12 @@ impl Expr {
                 let at = usize::try_from(at).ok().and_then(|at| at.checked_sub(1));
                 Ok(at.and_then(|at| elements.get(at)).cloned().unwrap_or(Value::Null))
             }
+            Expr::Field(record, at) => match record.eval(env, row)? {
+                Value::Record(record) => {
+                    Ok(record.0.get(*at).map_or(Value::Null, |(_, value)| value.clone()))
+                }
+                _ => Ok(Value::Null),
+            },
             Expr::Subquery(kind, subquery) => env.subquery_value(*kind, subquery),
             Expr::InSubquery { op, all, value, subquery } => {
                 let (value, rows) = (value.eval(env, row)?, env.rows_of(subquery)?);
@@ -288,7 +296,9 @@ impl Expr {
             | Expr::Call(_, parts) => {
                 parts.iter().for_each(|part| part.visit(visit));
             }
-            Expr::Not(inner) | Expr::IsNull(inner) | Expr::IsBool(inner, _) => inner.visit(visit),
+            Expr::Not(inner) | Expr::IsNull(inner) | Expr::IsBool(inner, _) | Expr::Field(inner, _) => {
+                inner.visit(visit);
+            }
             Expr::IsDistinct(one, other)
             | Expr::Compare(_, one, other)
             | Expr::Arithmetic(_, _, one, other)
@@ -331,6 +341,7 @@ impl Expr {
         match self {
             Expr::Not(inner) => Expr::Not(one(inner)),
             Expr::IsNull(inner) => Expr::IsNull(one(inner)),
+            Expr::Field(inner, at) => Expr::Field(one(inner), *at),
             Expr::IsBool(inner, wanted) => Expr::IsBool(one(inner), *wanted),
             Expr::IsDistinct(left, right) => Expr::IsDistinct(one(left), one(right)),
             Expr::Compare(op, left, right) => Expr::Compare(*op, one(left), one(right)),

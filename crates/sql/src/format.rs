@@ -101,6 +101,10 @@ fn encode_text(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
             encode_array_text(elements, ty, out);
             return;
         }
+        Value::Record(record) => {
+            record.encode_text(out);
+            return;
+        }
     }
     out.extend_from_slice(text.as_bytes());
 }
@@ -223,6 +227,7 @@ fn encode_binary(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
         }
         Value::Uuid(uuid) => out.extend_from_slice(uuid),
         Value::Array(elements) => encode_array_binary(elements, ty, out),
+        Value::Record(record) => record.encode_binary(out),
     }
 }
 

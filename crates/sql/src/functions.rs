@@ -3,6 +3,7 @@
 //! Owns: names, types and effects of functions. Never: aggregates (`aggregate` has those) or functions that return rows.
 
 mod arrays;
+pub(crate) mod conversions;
 mod documents;
 mod encodings;
 mod intervals;
@@ -107,9 +108,19 @@ pub(crate) fn named(name: &str) -> impl Iterator<Item = &'static Function> {
     all().filter(move |function| function.name == name)
 }
 
-/// The number of a function in `pg_proc`.
+/// All functions with their numbers in `pg_proc`.
+pub(crate) fn numbered() -> impl Iterator<Item = (u32, &'static Function)> {
+    (FIRST_OID..).zip(all())
+}
+
+/// The number of the first function of a name.
 pub(crate) fn oid_of(name: &str) -> Option<u32> {
-    all().position(|function| function.name == name).map(|at| FIRST_OID + at as u32)
+    let own = numbered().find(|(_, function)| function.name == name).map(|(oid, _)| oid);
+    own.or_else(|| {
+        let mut conversions = conversions::all();
+        let found = conversions.find(|(ty, conversion)| conversions::name_of(*ty, *conversion) == name);
+        found.map(|(ty, conversion)| conversions::oid_of(ty, conversion))
+    })
 }
 
 /// The function of a number.
@@ -118,8 +129,13 @@ fn of(oid: i64) -> Option<&'static Function> {
 }
 
 /// The name of the function of a number.
-pub(crate) fn name_of(oid: u32) -> Option<&'static str> {
-    of(oid.into()).map(|function| function.name)
+pub(crate) fn name_of(oid: u32) -> Option<String> {
+    let own = of(oid.into()).map(|function| function.name.to_owned());
+    own.or_else(|| {
+        let mut conversions = conversions::all();
+        let found = conversions.find(|(ty, conversion)| conversions::oid_of(*ty, *conversion) == oid);
+        found.map(|(ty, conversion)| conversions::name_of(ty, conversion))
+    })
 }
 
 fn text(values: &[Value], at: usize) -> &str {
@@ -154,7 +170,7 @@ mod tests {
         signatures.dedup();
         assert_eq!(signatures.len(), count);
         for function in all() {
-            assert!(oid_of(function.name).and_then(name_of) == Some(function.name));
+            assert!(oid_of(function.name).and_then(name_of).as_deref() == Some(function.name));
         }
     }
 }

@@ -41,6 +41,7 @@ mod numeric;
 mod parse;
 mod plan;
 mod procedures;
+mod record;
 #[cfg(test)]
 mod reference;
 mod roles;
@@ -62,6 +63,7 @@ pub use format::{Format, decode, encode, parse, text_of};
 pub use interval::Interval;
 pub use numeric::Numeric;
 pub use procedures::SqlProcedures;
+pub use record::Record;
 pub use settings::{SERVER_VERSION, Settings, TimeLimits};
 pub use sink::{Column, Sink, SinkFuture};
 pub use types::{Modifier, SqlType, format_type};

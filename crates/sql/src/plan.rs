@@ -87,6 +87,18 @@ pub(crate) enum RowsFunction {
     GenerateSeries,
     Unnest,
     GenerateSubscripts,
+    /// `_pg_expandarray`, of arrays of elements of this type.
+    ExpandArray(SqlType),
+}
+
+impl RowsFunction {
+    /// The modifier of what it returns.
+    pub(crate) fn modifier(self) -> Modifier {
+        match self {
+            RowsFunction::ExpandArray(element) => Modifier::Expanded(element),
+            _ => Modifier::None,
+        }
+    }
 }
 
 /// An order of rows.

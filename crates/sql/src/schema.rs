@@ -363,7 +363,7 @@ pub(crate) fn to_stored(value: &Value, column: &ColumnEntry) -> Stored {
         Value::Timestamp(moment) => Stored::Timestamp(*moment),
         Value::Uuid(uuid) => Stored::Uuid(*uuid),
         // Their binary format on the wire is that in tables, too.
-        Value::Interval(_) | Value::Array(_) => {
+        Value::Interval(_) | Value::Array(_) | Value::Record(_) => {
             let mut bytes = Vec::new();
             crate::format::encode(value, column.ty, Format::Binary, &mut bytes);
             Stored::Bytes(bytes)

@@ -3,7 +3,7 @@
 //! Owns: the transactions that write the kept state of a sequence, one at a time. They touch nothing but its row, so a statement
 //! may wait for one inside of its own transaction.
 
-use std::sync::Arc;
+use std::sync::Weak;
 
 use atrapos::Database;
 use tokio::sync::Mutex;
@@ -11,17 +11,19 @@ use tokio::sync::Mutex;
 use crate::error::{SqlError, SqlState};
 use crate::kept::Kept;
 use crate::sequence::{Sequence, SequenceMeta};
+use crate::session::still_open;
 
 /// Keeps the state of sequences.
 #[derive(Debug)]
 pub(crate) struct Sequences {
-    database: Arc<Database>,
+    /// Held by nobody but who has opened it: statements outlive their answers by a moment.
+    database: Weak<Database>,
     kept: Kept,
     turn: Mutex<()>,
 }
 
 impl Sequences {
-    pub(crate) fn new(database: Arc<Database>, kept: Kept) -> Sequences {
+    pub(crate) fn new(database: Weak<Database>, kept: Kept) -> Sequences {
         Sequences { database, kept, turn: Mutex::new(()) }
     }
 
@@ -44,7 +46,11 @@ impl Sequences {
             return Ok(());
         }
         let meta = sequence.reservation();
-        self.kept.write(&self.database, format!("sequence:{}", sequence.name()), Some(body_of(&meta)?))?;
+        self.kept.write(
+            &*still_open(&self.database)?,
+            format!("sequence:{}", sequence.name()),
+            Some(body_of(&meta)?),
+        )?;
         sequence.reserved(meta);
         Ok(())
     }
@@ -64,7 +70,8 @@ impl Sequences {
     }
 
     async fn keep(&self, name: &str, meta: &SequenceMeta) -> Result<(), SqlError> {
-        let submitted = self.kept.submit(&self.database, format!("sequence:{name}"), Some(body_of(meta)?));
+        let submitted =
+            self.kept.submit(&*still_open(&self.database)?, format!("sequence:{name}"), Some(body_of(meta)?));
         match submitted {
             Ok(submitted) => submitted.await.map_err(|abort| SqlError::of_abort(&abort)),
             Err(abort) => Err(SqlError::of_abort(&abort)),

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use atrapos::Database;
 
 use crate::advisory::Request;
 use crate::cancel::Connections;
 use crate::counts::Counts;
+use crate::error::{SqlError, SqlState};
 use crate::settings::Settings;
 
 /// The facts that statements of one transaction know of their connection.
@@ -30,8 +31,14 @@ pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) taken: Arc<Taken>,
     pub(crate) connections: Arc<Connections>,
-    pub(crate) engine: Arc<Database>,
+    /// The engine, which sessions do not keep open: a statement outlives its answer by a moment.
+    pub(crate) engine: Weak<Database>,
     pub(crate) counts: Arc<Counts>,
+}
+
+/// The engine, unless who opened it has closed it.
+pub(crate) fn still_open(engine: &Weak<Database>) -> Result<Arc<Database>, SqlError> {
+    engine.upgrade().ok_or_else(|| SqlError::new(SqlState::ADMIN_SHUTDOWN, "the database is closed"))
 }
 
 impl Session {

@@ -66,6 +66,8 @@ pub enum SqlType {
     Uuid,
     /// `jsonb`, kept as it was written.
     Jsonb,
+    /// `record`: several values as one, in results alone.
+    Record,
     /// `void`: what a function without a result returns.
     Void,
     /// `boolean[]`.
@@ -120,7 +122,7 @@ pub enum SqlType {
 type TypeRow = (SqlType, u32, i16, &'static str, &'static str);
 
 /// All types.
-const TYPES: [TypeRow; 54] = [
+const TYPES: [TypeRow; 55] = [
     (SqlType::Bool, 16, 1, "bool", "boolean"),
     (SqlType::Bytea, 17, -1, "bytea", "bytea"),
     (SqlType::Char, 18, 1, "char", "\"char\""),
@@ -151,6 +153,7 @@ const TYPES: [TypeRow; 54] = [
     (SqlType::Regnamespace, 4089, 4, "regnamespace", "regnamespace"),
     (SqlType::Uuid, 2950, 16, "uuid", "uuid"),
     (SqlType::Jsonb, 3802, -1, "jsonb", "jsonb"),
+    (SqlType::Record, 2249, -1, "record", "record"),
     (SqlType::Void, 2278, 4, "void", "void"),
     (SqlType::BoolArray, 1000, -1, "_bool", "boolean[]"),
     (SqlType::CharArray, 1002, -1, "_char", "\"char\"[]"),
@@ -337,6 +340,8 @@ pub enum Modifier {
     Length(u32),
     /// The digits of a `numeric(precision, scale)`: all, and those behind the point.
     Digits(u8, u8),
+    /// The fields of a record of `_pg_expandarray`: an element, `x`, of this type, and its number, `n`.
+    Expanded(SqlType),
 }
 
 impl Modifier {
@@ -344,7 +349,7 @@ impl Modifier {
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
-            Modifier::None => -1,
+            Modifier::None | Modifier::Expanded(_) => -1,
             Modifier::Length(length) => i32::try_from(length).unwrap_or(i32::MAX - 4) + 4,
             Modifier::Digits(precision, scale) => (i32::from(precision) << 16 | i32::from(scale)) + 4,
         }
@@ -368,7 +373,7 @@ impl Modifier {
 #[must_use]
 pub fn format_type(ty: SqlType, modifier: Modifier) -> String {
     match modifier {
-        Modifier::None => ty.name().to_owned(),
+        Modifier::None | Modifier::Expanded(_) => ty.name().to_owned(),
         Modifier::Length(length) => format!("{}({length})", ty.name()),
         Modifier::Digits(precision, scale) => format!("{}({precision},{scale})", ty.name()),
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::interval::Interval;
 use crate::numeric::Numeric;
+use crate::record::Record;
 use crate::types::SqlType;
 
 /// A value. Its [`SqlType`] is known from its place: several types have one kind of values.
@@ -39,6 +40,8 @@ pub enum Value {
     Uuid([u8; 16]),
     /// An array, of one dimension.
     Array(Arc<[Value]>),
+    /// A composite value.
+    Record(Arc<Record>),
 }
 
 impl Value {
@@ -88,6 +91,7 @@ impl Value {
             Value::Timestamp(_) => SqlType::Timestamp,
             Value::Interval(_) => SqlType::Interval,
             Value::Uuid(_) => SqlType::Uuid,
+            Value::Record(_) => SqlType::Record,
             Value::Array(elements) => elements
                 .iter()
                 .find(|element| !element.is_null())
@@ -116,10 +120,8 @@ impl Value {
             }
             (Value::Interval(one), Value::Interval(other)) => one.cmp(other),
             (Value::Uuid(one), Value::Uuid(other)) => one.cmp(other),
-            (Value::Array(one), Value::Array(other)) => {
-                let unequal = one.iter().zip(other.iter()).map(|(one, other)| one.total_cmp(other));
-                unequal.into_iter().find(|order| order.is_ne()).unwrap_or(one.len().cmp(&other.len()))
-            }
+            (Value::Array(one), Value::Array(other)) => compare_lists(one.iter(), other.iter()),
+            (Value::Record(one), Value::Record(other)) => compare_lists(one.values(), other.values()),
             // The binder brings both sides to one type.
             (one, other) => one.kind().cmp(&other.kind()),
         }
@@ -140,6 +142,24 @@ impl Value {
             Value::Uuid(_) => 10,
             Value::Array(_) => 11,
             Value::Interval(_) => 12,
+            Value::Record(_) => 13,
+        }
+    }
+}
+
+/// The order of lists of values: that of the first two that differ, or else the shorter one comes first.
+fn compare_lists<'v>(
+    mut ones: impl Iterator<Item = &'v Value>,
+    mut others: impl Iterator<Item = &'v Value>,
+) -> Ordering {
+    loop {
+        let order = match (ones.next(), others.next()) {
+            (None, None) => return Ordering::Equal,
+            (Some(one), Some(other)) => one.total_cmp(other),
+            (one, other) => one.is_some().cmp(&other.is_some()),
+        };
+        if order.is_ne() {
+            return order;
         }
     }
 }
@@ -175,6 +195,7 @@ impl Hash for Value {
             Value::Uuid(uuid) => uuid.hash(state),
             Value::Interval(span) => span.hash(state),
             Value::Array(elements) => elements.hash(state),
+            Value::Record(record) => record.hash(state),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::cast::Castability;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr, Subquery, SubqueryKind};
 use crate::numeric::Numeric;
+use crate::record;
 use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
@@ -218,7 +219,7 @@ impl Binder<'_> {
         self.cast(typed, SqlType::Interval, Modifier::None, true)
     }
 
-    /// Elements of an array by their numbers.
+    /// Elements of an array by their numbers, or fields of a record by their names.
     fn subscripts(
         &mut self,
         expr: &ast::Expr,
@@ -240,6 +241,10 @@ impl Binder<'_> {
                     stride: None,
                 }) => {
                     array = self.slice(array, lower_bound.as_ref(), upper_bound.as_ref())?;
+                    continue;
+                }
+                ast::AccessExpr::Dot(ast::Expr::Identifier(name)) => {
+                    array = field_of(array, &ident(name))?;
                     continue;
                 }
                 _ => return Err(SqlError::unsupported(format!("the expression {expr}"))),
@@ -605,6 +610,23 @@ pub(super) fn number(digits: &str) -> Result<Typed, SqlError> {
         }
         (Err(error), _) => Err(error),
     }
+}
+
+/// The field of a record.
+fn field_of(record: Typed, name: &str) -> Result<Typed, SqlError> {
+    if record.ty != SqlType::Record {
+        return Err(SqlError::new(
+            SqlState::WRONG_OBJECT_TYPE,
+            format!("column notation .{name} applied to type {}, which is not a composite type", record.ty),
+        ));
+    }
+    let (at, ty) = record::field(record.modifier, name).ok_or_else(|| {
+        SqlError::new(
+            SqlState::UNDEFINED_COLUMN,
+            format!("could not identify column \"{name}\" in record data type"),
+        )
+    })?;
+    Ok(Typed::new(Expr::Field(Box::new(record.expr), at), ty))
 }
 
 /// The parts of a name that the grammar has as a root and the first links of a chain; none if no link is a part of one.

@@ -13,9 +13,11 @@ use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr};
 use crate::plan::{JoinKind, Node, OutputColumn, Query, RowsFunction, Scan, WhenLocked};
+use crate::record;
 use crate::roles::{Object, Privileges};
 use crate::schema::{TableEntry, ViewMeta};
 use crate::types::{Modifier, SqlType};
+use crate::value::Value;
 
 /// A FROM whose names are bound.
 pub(super) enum From {
@@ -387,10 +389,18 @@ impl Binder<'_> {
             bound.push(self.expr(expr)?);
         }
         let known = alias.map_or_else(|| function.clone(), |alias| ident(&alias.name));
+        if function == "pg_get_keywords" && bound.is_empty() {
+            let (node, described) = keywords();
+            return self.enter(node, described, known, alias, columns);
+        }
         let (node, ty) = match &*function {
-            "generate_series" | "unnest" | "generate_subscripts" => {
+            name if returns_rows(name) => {
                 let (rows, exprs, ty) = self.rows_call(&function, bound)?;
-                (Node::Rows(rows, exprs), ty)
+                let node = Node::Rows(rows, exprs);
+                if let RowsFunction::ExpandArray(_) = rows {
+                    return self.expanded(node, rows.modifier(), known, alias, columns);
+                }
+                (node, ty)
             }
             _ => {
                 // A function of one value is a table of one row.
@@ -401,6 +411,30 @@ impl Binder<'_> {
         };
         let column = OutputColumn { name: known.clone(), ty, modifier: Modifier::None, origin: (0, 0) };
         self.enter(node, vec![column], known, alias, columns)
+    }
+
+    /// Adds the fields of records as columns.
+    fn expanded(
+        &mut self,
+        node: Node,
+        modifier: Modifier,
+        name: String,
+        alias: Option<&ast::TableAlias>,
+        columns: &mut Vec<ScopeColumn>,
+    ) -> Result<From, SqlError> {
+        let (mut exprs, mut described) = (Vec::new(), Vec::new());
+        for field in ["x", "n"] {
+            if let Some((at, ty)) = record::field(modifier, field) {
+                exprs.push(Expr::Field(Box::new(Expr::Column(0)), at));
+                described.push(OutputColumn {
+                    name: field.to_owned(),
+                    ty,
+                    modifier: Modifier::None,
+                    origin: (0, 0),
+                });
+            }
+        }
+        self.enter(Node::Project(Box::new(node), exprs), described, name, alias, columns)
     }
 
     /// Binds the call of a function that returns rows.
@@ -433,6 +467,10 @@ impl Binder<'_> {
             "unnest" if types.len() == 1 && types[0].element().is_some() => {
                 let array = bound.remove(0);
                 Ok((RowsFunction::Unnest, vec![array.expr], types[0].element().unwrap_or(SqlType::Text)))
+            }
+            "_pg_expandarray" if types.len() == 1 && types[0].element().is_some() => {
+                let element = types[0].element().unwrap_or(SqlType::Text);
+                Ok((RowsFunction::ExpandArray(element), vec![bound.remove(0).expr], SqlType::Record))
             }
             "generate_subscripts" if types.len() == 2 && types[0].element().is_some() => {
                 let dimension = bound.remove(1);
@@ -478,6 +516,46 @@ impl Binder<'_> {
             when_locked: WhenLocked::Wait,
         })
     }
+}
+
+/// The words of the grammar, as `pg_get_keywords` returns them.
+fn keywords() -> (Node, Vec<OutputColumn>) {
+    use sqlparser::keywords::{
+        ALL_KEYWORDS, ALL_KEYWORDS_INDEX, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS,
+    };
+    let columns = [
+        ("word", SqlType::Text),
+        ("catcode", SqlType::Char),
+        ("barelabel", SqlType::Bool),
+        ("catdesc", SqlType::Text),
+        ("baredesc", SqlType::Text),
+    ];
+    let described = columns.map(|(name, ty)| OutputColumn {
+        name: name.to_owned(),
+        ty,
+        modifier: Modifier::None,
+        origin: (0, 0),
+    });
+    let row = |(word, keyword): (&&str, &sqlparser::keywords::Keyword)| {
+        let is_label = !RESERVED_FOR_COLUMN_ALIAS.contains(keyword);
+        let is_reserved = !is_label && RESERVED_FOR_TABLE_ALIAS.contains(keyword);
+        let (code, kind) = if is_reserved { ("R", "reserved") } else { ("U", "unreserved") };
+        let label = if is_label { "can be bare label" } else { "requires AS" };
+        let values = [
+            Value::from(word.to_lowercase()),
+            Value::text(code),
+            Value::Bool(is_label),
+            Value::text(kind),
+            Value::text(label),
+        ];
+        values.map(Expr::Const).into()
+    };
+    (Node::Values(ALL_KEYWORDS.iter().zip(ALL_KEYWORDS_INDEX).map(row).collect()), described.into())
+}
+
+/// Returns true for the name of a function that returns rows.
+pub(super) fn returns_rows(name: &str) -> bool {
+    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "_pg_expandarray")
 }
 
 /// Gives columns, the first of which has the number `start`, their places among those of `*`: the `first` ones come first.

@@ -481,9 +481,10 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
         ast::Expr::Interval(_) => "interval".to_owned(),
         ast::Expr::AtTimeZone { .. } => "timezone".to_owned(),
         ast::Expr::Overlay { .. } => "overlay".to_owned(),
-        ast::Expr::CompoundFieldAccess { root, access_chain } => {
-            super::expr::qualified(root, access_chain).last().map_or_else(|| name_of(root), ident)
-        }
+        ast::Expr::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
+            Some(ast::AccessExpr::Dot(ast::Expr::Identifier(field))) => ident(field),
+            _ => super::expr::qualified(root, access_chain).last().map_or_else(|| name_of(root), ident),
+        },
         ast::Expr::Ceil { .. } => "ceil".to_owned(),
         ast::Expr::Floor { .. } => "floor".to_owned(),
         ast::Expr::Subquery(query) => match &*query.body {

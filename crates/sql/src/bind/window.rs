@@ -5,6 +5,7 @@
 
 use sqlparser::ast;
 
+use super::from::returns_rows;
 use super::{Binder, Typed, object_name};
 use crate::aggregate::Aggregate;
 use crate::cast::Castability;
@@ -219,7 +220,7 @@ impl Binder<'_> {
         name: &str,
         arguments: &[Typed],
     ) -> Result<Option<Typed>, SqlError> {
-        if !matches!(name, "generate_series" | "unnest" | "generate_subscripts") {
+        if !returns_rows(name) {
             return Ok(None);
         }
         let (function, exprs, ty) = self.rows_call(name, arguments.to_vec())?;
@@ -228,7 +229,7 @@ impl Binder<'_> {
         })?;
         added.sets.push((function, exprs));
         let at = SETS + added.sets.len() - 1;
-        Ok(Some(Typed::new(Expr::Column(at), ty)))
+        Ok(Some(Typed { modifier: function.modifier(), ..Typed::new(Expr::Column(at), ty) }))
     }
 }
 

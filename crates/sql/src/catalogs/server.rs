@@ -3,6 +3,7 @@
 use super::{Catalog, PG_CATALOG, ROLE};
 use crate::expr::{Env, Row};
 use crate::functions;
+use crate::functions::conversions::{self, Conversion};
 use crate::types::SqlType::{
     self, AclItemArray, Bool, Char, Int2, Int4, Name, Oid, OidVector, Regproc, Text, TextArray, Timestamptz,
 };
@@ -67,7 +68,7 @@ fn category(ty: SqlType) -> &'static str {
         ty if ty.is_number() || ty.is_oid() => "N",
         SqlType::Date | SqlType::Time | SqlType::Timestamp | Timestamptz => "D",
         SqlType::Unknown => "X",
-        SqlType::Void => "P",
+        SqlType::Void | SqlType::Record => "P",
         Char | SqlType::NodeTree => "Z",
         ty if ty.is_text() => "S",
         ty if ty.element().is_some() => "A",
@@ -77,8 +78,9 @@ fn category(ty: SqlType) -> &'static str {
 
 fn types(_: &Env) -> Vec<Row> {
     let row = |ty: SqlType| {
-        let is_pseudo = matches!(ty, SqlType::Void | SqlType::Unknown);
+        let is_pseudo = matches!(ty, SqlType::Void | SqlType::Unknown | SqlType::Record);
         let array = ty.array().map_or(0, SqlType::oid);
+        let conversion = |conversion| int(conversions::oid_of(ty, conversion));
         vec![
             int(ty.oid()),
             text(ty.internal_name()),
@@ -95,10 +97,10 @@ fn types(_: &Env) -> Vec<Row> {
             int(0),
             int(ty.element().map_or(0, SqlType::oid)),
             int(array),
-            int(0),
-            int(0),
-            int(0),
-            int(0),
+            conversion(Conversion::Input),
+            conversion(Conversion::Output),
+            conversion(Conversion::Receive),
+            conversion(Conversion::Send),
             Value::Bool(false),
             int(0),
             int(-1),
@@ -117,38 +119,97 @@ const PROC: &[(&str, SqlType)] = &[
     ("pronamespace", Oid),
     ("proowner", Oid),
     ("prolang", Oid),
+    ("procost", SqlType::Float4),
+    ("prorows", SqlType::Float4),
+    ("provariadic", Oid),
+    ("prosupport", Regproc),
     ("prokind", Char),
+    ("prosecdef", Bool),
+    ("proleakproof", Bool),
     ("proisstrict", Bool),
     ("proretset", Bool),
     ("provolatile", Char),
+    ("proparallel", Char),
     ("pronargs", Int2),
+    ("pronargdefaults", Int2),
     ("prorettype", Oid),
     ("proargtypes", OidVector),
+    ("proallargtypes", SqlType::OidArray),
+    ("proargmodes", SqlType::CharArray),
+    ("proargnames", TextArray),
+    ("proargdefaults", SqlType::NodeTree),
+    ("protrftypes", SqlType::OidArray),
     ("prosrc", Text),
+    ("probin", Text),
+    ("prosqlbody", SqlType::NodeTree),
+    ("proconfig", TextArray),
     ("proacl", AclItemArray),
 ];
 
+/// The numbers of types of which there are no values here: those that functions of types read and write, and any array.
+const CSTRING: u32 = 2275;
+const ANY_ARRAY: u32 = 2277;
+const INTERNAL: u32 = 2281;
+
+/// A row of `pg_proc`.
+fn proc(oid: u32, name: &str, arguments: Vec<u32>, result: u32, is_strict: bool, is_volatile: bool) -> Row {
+    vec![
+        int(oid),
+        text(name),
+        int(PG_CATALOG),
+        int(ROLE),
+        int(12),
+        Value::Float(1.0),
+        Value::Float(0.0),
+        int(0),
+        int(0),
+        text("f"),
+        Value::Bool(false),
+        Value::Bool(false),
+        Value::Bool(is_strict),
+        Value::Bool(false),
+        text(if is_volatile { "v" } else { "s" }),
+        text("s"),
+        Value::Int(arguments.len() as i64),
+        int(0),
+        int(result),
+        Value::Array(arguments.into_iter().map(int).collect()),
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        text(name),
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        Value::Null,
+    ]
+}
+
 fn procs(_: &Env) -> Vec<Row> {
-    let row = |function: &functions::Function| {
-        let arguments = function.arguments.iter().map(|ty| int(ty.oid())).collect();
-        vec![
-            int(functions::oid_of(function.name).unwrap_or(0)),
-            text(function.name),
-            int(PG_CATALOG),
-            int(ROLE),
-            int(12),
-            text("f"),
-            Value::Bool(function.is_strict),
-            Value::Bool(false),
-            text(if function.is_volatile { "v" } else { "s" }),
-            Value::Int(function.arguments.len() as i64),
-            int(function.result.oid()),
-            Value::Array(arguments),
-            text(function.name),
-            Value::Null,
-        ]
-    };
-    functions::all().map(row).collect()
+    let conversions = conversions::all().map(|(ty, conversion)| {
+        let is_array = conversions::is_plain_array(ty);
+        let own = if is_array { ANY_ARRAY } else { ty.oid() };
+        let (argument, result) = match conversion {
+            Conversion::Input => (CSTRING, own),
+            Conversion::Output => (own, CSTRING),
+            Conversion::Receive => (INTERNAL, own),
+            Conversion::Send => (own, SqlType::Bytea.oid()),
+        };
+        let mut arguments = vec![argument];
+        if is_array && argument != own {
+            // The type of the elements and the modifier of the column.
+            arguments.extend([Oid.oid(), Int4.oid()]);
+        }
+        let (oid, name) = (conversions::oid_of(ty, conversion), conversions::name_of(ty, conversion));
+        proc(oid, &name, arguments, result, true, false)
+    });
+    let functions = functions::numbered().map(|(oid, function)| {
+        let arguments = function.arguments.iter().map(|ty| ty.oid()).collect();
+        proc(oid, function.name, arguments, function.result.oid(), function.is_strict, function.is_volatile)
+    });
+    conversions.chain(functions).collect()
 }
 
 const AM: &[(&str, SqlType)] = &[("oid", Oid), ("amname", Name), ("amhandler", Regproc), ("amtype", Char)];

@@ -108,7 +108,8 @@ const DATABASE: &[(&str, SqlType)] = &[
 
 /// Counts since the database was opened; transactions of the engine's own users count, too.
 fn database(env: &Env) -> Vec<Row> {
-    let statistics = env.session.engine.statistics();
+    let Some(engine) = env.session.engine.upgrade() else { return Vec::new() };
+    let statistics = engine.statistics();
     let count = |count: u64| Value::Int(i64::try_from(count).unwrap_or(i64::MAX));
     vec![vec![
         Value::Int(DATABASE_OID),

@@ -13,6 +13,7 @@ use crate::expr::{Env, Row};
 use crate::functions::NEEDS_BLOCK;
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
+use crate::session::still_open;
 
 /// The hidden keys of the rows of a table without a key of its own: those of one worker.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +49,8 @@ impl BulkBatch {
         let rows = self.checked().map_err(NotLoaded::Failed)?;
         let encoded = Arc::new(self.encoded(&rows).map_err(NotLoaded::Failed)?);
         let number = self.table.handle.id();
-        let loaded = self.env.session.engine.load_unsaved(&LoadProgress::default(), move |loader| {
+        let engine = still_open(&self.env.session.engine).map_err(NotLoaded::Failed)?;
+        let loaded = engine.load_unsaved(&LoadProgress::default(), move |loader| {
             for (key, row) in encoded.iter() {
                 if loader.owns_encoded(number, key) {
                     loader.add_encoded(number, key, row)?;

@@ -66,7 +66,7 @@ impl Change<'_> {
             settings: Arc::new(Settings::new("")),
             taken: Arc::default(),
             connections: Arc::clone(self.db.connections()),
-            engine: Arc::clone(self.db.database()),
+            engine: Arc::downgrade(self.db.database()),
             counts: Arc::clone(self.db.counts()),
         };
         Env::new(Arc::from([]), Arc::new(session), self.db.schema())

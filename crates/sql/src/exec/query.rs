@@ -11,6 +11,7 @@ use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, Row, Subquery};
 use crate::interval::Interval;
 use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, WhenLocked, compare_keys};
+use crate::record::Record;
 use crate::value::Value;
 
 /// The right side of a join that is evaluated for each row of the left one.
@@ -218,6 +219,10 @@ impl Exec<'_, '_> {
     ) -> Result<Vec<Value>, Fail> {
         match (function, &values[..]) {
             (RowsFunction::Unnest, [Value::Array(elements), ..]) => return Ok(elements.to_vec()),
+            (RowsFunction::ExpandArray(element), [Value::Array(elements)]) => {
+                let record = |(value, number)| Value::Record(Record::expanded(element, value, number).into());
+                return Ok(elements.iter().zip(1..).map(record).collect());
+            }
             (RowsFunction::GenerateSubscripts, [Value::Array(elements), Value::Int(1)]) => {
                 return Ok((1..=elements.len()).map(|at| Value::Int(at as i64)).collect());
             }

@@ -1,5 +1,7 @@
 //! Transactions, savepoints and settings of one connection.
 
+use std::sync::Arc;
+
 use atrapos_sql::TransactionStatus;
 
 use crate::support::{Client, check, database};
@@ -132,4 +134,16 @@ fn settings_are_set_shown_and_rolled_back() {
         ],
     );
     assert!(client.connection.settings().take_changes().iter().any(|(name, _)| *name == "application_name"));
+}
+
+/// Who drops its own handle has closed the database: neither sessions nor what runs for them keep it open.
+#[test]
+fn sessions_do_not_keep_the_engine_open() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE SEQUENCE s; CREATE TABLE t(id int PRIMARY KEY DEFAULT nextval('s'), n int)");
+    client.run("BEGIN; INSERT INTO t(n) VALUES (1), (2); DECLARE c CURSOR FOR SELECT * FROM t");
+    assert_eq!(client.rows("FETCH 1 FROM c"), "1|1");
+    assert_eq!(Arc::strong_count(database.database()), 1);
+    client.run("COMMIT");
 }

@@ -823,3 +823,18 @@ DROP ROLE keeper
 DROP ROLE lead
 DROP ROLE cara
 DROP ROLE dave
+-- Elements of arrays with their numbers, as drivers ask for the columns of keys.
+SELECT information_schema._pg_expandarray(ARRAY['a', NULL, 'c d', ''])
+SELECT (information_schema._pg_expandarray(ARRAY[30, 20]::int8[])).x, (information_schema._pg_expandarray(ARRAY[30, 20]::int8[])).n, information_schema._pg_expandarray(ARRAY[30, 20]::int8[]) AS both
+SELECT * FROM information_schema._pg_expandarray(ARRAY[1.5, 2.50]) ORDER BY n DESC
+SELECT e.n, e.x FROM information_schema._pg_expandarray('7 8'::int2vector) AS e WHERE e.x > 7
+SELECT (r.keys).x + 1 AS next, (r.keys).n FROM (SELECT information_schema._pg_expandarray('{4,NULL,6}'::int[]) AS keys) r ORDER BY (r.keys).n
+SELECT (r.keys).y FROM (SELECT information_schema._pg_expandarray('{4}'::int[]) AS keys) r
+SELECT (r.key).x FROM (SELECT 1 AS key) r
+SELECT keys::text, count(*) FROM (SELECT information_schema._pg_expandarray('{4,5}'::int[]) AS keys) r GROUP BY keys ORDER BY keys
+SELECT keys FROM (SELECT information_schema._pg_expandarray('{2,1}'::int[]) AS keys) r ORDER BY keys
+SELECT information_schema._pg_expandarray(1)
+SELECT typname, typinput, typoutput, typreceive, typsend, typinput = 'pg_catalog.array_in'::regproc AS is_array FROM pg_type WHERE typname IN ('_int4', '_varchar', 'bool', 'int2vector', 'jsonb', 'numeric', 'timestamptz', 'uuid', 'record') ORDER BY 1
+SELECT count(*) = count(DISTINCT oid) FROM pg_proc
+SELECT proargtypes, prorettype, pronargs, proretset, proargnames, proargmodes, proallargtypes, provariadic FROM pg_proc WHERE proname IN ('array_recv', 'int4send') ORDER BY proname
+SELECT word, catcode, barelabel, catdesc, baredesc FROM pg_get_keywords() WHERE word = 'abort'

@@ -1,0 +1,94 @@
+//! Composite values, of type `record`: several values, each with a type of its own, as one.
+//!
+//! Owns: the values, the names of their fields, and how they are written. Never: is a column of a table.
+
+use crate::format::{Format, encode, text_of};
+use crate::types::{Modifier, SqlType};
+use crate::value::Value;
+
+/// A composite value: the types and values of its fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Record(pub Vec<(SqlType, Value)>);
+
+/// The place and type of a field of records that have a modifier; `None` if they have no field of that name.
+pub(crate) fn field(modifier: Modifier, name: &str) -> Option<(usize, SqlType)> {
+    match (modifier, name) {
+        (Modifier::Expanded(element), "x") => Some((0, element)),
+        (Modifier::Expanded(_), "n") => Some((1, SqlType::Int4)),
+        _ => None,
+    }
+}
+
+impl Record {
+    /// The element of an array with its number, counted from 1: what `_pg_expandarray` returns.
+    pub(crate) fn expanded(element: SqlType, value: &Value, number: usize) -> Record {
+        Record(vec![(element, value.clone()), (SqlType::Int4, Value::Int(number as i64))])
+    }
+
+    /// The values alone.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Value> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    /// Appends it in PostgreSQL's text format: fields in parentheses, in quotes where they need some, NULL as nothing.
+    pub(crate) fn encode_text(&self, out: &mut Vec<u8>) {
+        for (at, (ty, value)) in self.0.iter().enumerate() {
+            out.push(if at == 0 { b'(' } else { b',' });
+            if value.is_null() {
+                continue;
+            }
+            let text = text_of(value, *ty);
+            let is_special = |c: char| c.is_whitespace() || matches!(c, '(' | ')' | ',' | '"' | '\\');
+            if !text.is_empty() && !text.contains(is_special) {
+                out.extend_from_slice(text.as_bytes());
+                continue;
+            }
+            out.push(b'"');
+            for byte in text.bytes() {
+                if matches!(byte, b'"' | b'\\') {
+                    out.push(byte);
+                }
+                out.push(byte);
+            }
+            out.push(b'"');
+        }
+        out.push(b')');
+    }
+
+    /// Appends it in PostgreSQL's binary format: the number of fields, then the type, length and bytes of each.
+    pub(crate) fn encode_binary(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.0.len() as i32).to_be_bytes());
+        for (ty, value) in &self.0 {
+            out.extend_from_slice(&ty.oid().to_be_bytes());
+            if value.is_null() {
+                out.extend_from_slice(&(-1_i32).to_be_bytes());
+                continue;
+            }
+            let at = out.len();
+            out.extend_from_slice(&[0; 4]);
+            encode(value, *ty, Format::Binary, out);
+            let length = (out.len() - at - 4) as i32;
+            out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_written_as_postgresql_writes_them() {
+        let texts = ["plain", "", "a b", "say \"\\\"", "(1,2)"];
+        let mut fields: Vec<_> = texts.map(|text| (SqlType::Text, Value::text(text))).into();
+        fields.extend([(SqlType::Int4, Value::Null), (SqlType::Int2, Value::Int(-7))]);
+        let mut out = Vec::new();
+        Record(fields).encode_text(&mut out);
+        let text = String::from_utf8(out).expect("texts");
+        assert_eq!(text, r#"(plain,"","a b","say ""\\""","(1,2)",,-7)"#);
+        let mut out = Vec::new();
+        Record::expanded(SqlType::Int2, &Value::Null, 3).encode_binary(&mut out);
+        let expected = [0, 0, 0, 2, 0, 0, 0, 21, 255, 255, 255, 255, 0, 0, 0, 23, 0, 0, 0, 4, 0, 0, 0, 3];
+        assert_eq!(out, expected);
+    }
+}
