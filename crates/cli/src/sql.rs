@@ -1,8 +1,8 @@
 //! `atrapos sql`: a shell of SQL on a database that is being served.
 //!
-//! Owns: where statements end, and how rows look. Never: knows SQL beyond quotes and comments.
+//! Owns: where statements and the data of a COPY end, and how rows look. Never: knows SQL beyond quotes and comments.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 
 use atrapos_server::{Client, ClientError, Event};
 
@@ -18,42 +18,77 @@ pub(crate) fn sql(args: &SqlArgs) -> Result<(), CliError> {
         ClientError::NoServer(_) => CliError::bad_input(error),
         error => CliError::failed(error),
     })?;
+    let (stdin, terminal) = (io::stdin(), io::stdin().is_terminal());
+    let mut input = stdin.lock();
     if let Some(command) = &args.command {
-        return if run(&mut client, command)? { Ok(()) } else { Err(CliError::failed("a statement failed")) };
+        let succeeded = run(&mut client, command, &mut input)?;
+        return if succeeded { Ok(()) } else { Err(CliError::failed("a statement failed")) };
     }
-    let input = std::io::stdin();
-    let terminal = input.is_terminal();
     let (mut text, mut succeeded) = (String::new(), true);
-    let mut lines = input.lock().lines();
     loop {
         if terminal {
             let prompt = if text.is_empty() { "atrapos> " } else { "      -> " };
             output::print(prompt)?;
         }
-        let Some(line) = lines.next() else { break };
-        let line = line.map_err(|error| CliError::failed(format!("the input cannot be read: {error}")))?;
-        if text.is_empty() && matches!(line.trim(), "exit" | "quit" | "\\q") {
+        let before = text.len();
+        let read = input.read_line(&mut text);
+        let read = read.map_err(|error| CliError::failed(format!("the input cannot be read: {error}")))?;
+        if read == 0 {
+            break;
+        }
+        if before == 0 && matches!(text.trim(), "exit" | "quit" | "\\q") {
             return Ok(());
         }
-        text.push_str(&line);
-        text.push('\n');
         if is_complete(&text) {
-            succeeded &= run(&mut client, &text)?;
+            succeeded &= run(&mut client, &text, &mut CopyLines::of(&mut input))?;
             text.clear();
         }
     }
     if !text.trim().is_empty() {
-        succeeded &= run(&mut client, &text)?;
+        succeeded &= run(&mut client, &text, &mut io::empty())?;
     }
     // Whoever types sees each error; a script is told by the exit status.
     if succeeded || terminal { Ok(()) } else { Err(CliError::failed("a statement failed")) }
 }
 
-/// Runs statements and prints what comes of them. Returns false if one failed.
-fn run(client: &mut Client, text: &str) -> Result<bool, CliError> {
+/// The lines behind a COPY FROM STDIN, up to one that is `\.`, which is none of them.
+struct CopyLines<'i, I> {
+    input: &'i mut I,
+    line: Vec<u8>,
+    /// The bytes of the line that were taken.
+    taken: usize,
+    ended: bool,
+}
+
+impl<'i, I: BufRead> CopyLines<'i, I> {
+    fn of(input: &'i mut I) -> Self {
+        CopyLines { input, line: Vec::new(), taken: 0, ended: false }
+    }
+}
+
+impl<I: BufRead> Read for CopyLines<'_, I> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.line.len() && !self.ended {
+            self.taken = 0;
+            self.line.clear();
+            let read = self.input.read_until(b'\n', &mut self.line)?;
+            self.ended = read == 0 || self.line.trim_ascii_end() == br"\.";
+            if self.ended {
+                self.line.clear();
+            }
+        }
+        let bytes = into.len().min(self.line.len() - self.taken);
+        into[..bytes].copy_from_slice(&self.line[self.taken..self.taken + bytes]);
+        self.taken += bytes;
+        Ok(bytes)
+    }
+}
+
+/// Runs statements and prints what comes of them; a COPY takes all of `source`. Returns false if one failed.
+fn run(client: &mut Client, text: &str, source: &mut dyn Read) -> Result<bool, CliError> {
     let (mut table, mut out, mut errors) = (Table::default(), Vec::new(), Vec::new());
     client
-        .query(text, &mut |event| match event {
+        .query(text, source, &mut |event| match event {
             Event::Columns(names) => table.begin(&names),
             Event::Row(values) => table.push(&values),
             Event::Complete(tag) => {
@@ -66,7 +101,7 @@ fn run(client: &mut Client, text: &str) -> Result<bool, CliError> {
             Event::Error(error) => errors.push(error),
         })
         .map_err(CliError::failed)?;
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     // A reader that goes away is no error.
     let _ = stdout.write_all(&out).and_then(|()| stdout.flush());
     for error in &errors {
@@ -164,6 +199,18 @@ mod tests {
         for text in ["", "select 1", "select ';", "a; b", "-- a;\n", "/* a; ", "select $x$;$y$;", "a; 'b'"] {
             assert!(!is_complete(text), "{text}");
         }
+    }
+
+    #[test]
+    fn the_data_of_a_copy_ends_with_a_line_of_its_own() {
+        let mut input = "1\tone\n\\.\\\n\\.\r\nselect 1;\n".as_bytes();
+        let mut data = String::new();
+        CopyLines::of(&mut input).read_to_string(&mut data).expect("text");
+        assert_eq!(data, "1\tone\n\\.\\\n");
+        assert_eq!(input, b"select 1;\n");
+        data.clear();
+        CopyLines::of(&mut &b"no end"[..]).read_to_string(&mut data).expect("text");
+        assert_eq!(data, "no end");
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::protocol::body::{Body, Malformed};
 
 /// The version that is spoken: 3.0.
 const VERSION: u32 = 3 << 16;
+/// The bytes of a COPY FROM STDIN that are sent in one message.
+const PIECE: usize = 1 << 16;
 
 /// Something that the server has told.
 #[derive(Debug, PartialEq, Eq)]
@@ -87,7 +89,7 @@ impl Client {
         client.stream.write_all(&packet)?;
         let mut refused = None;
         client
-            .answers(&mut |event| {
+            .answers(&mut io::empty(), &mut |event| {
                 if let Event::Error(error) = event {
                     refused = Some(error);
                 }
@@ -96,19 +98,24 @@ impl Client {
         Ok(client)
     }
 
-    /// Runs statements and hands on what the server tells, in its order.
+    /// Runs statements and hands on what the server tells, in its order. A COPY FROM STDIN takes all of `source`.
     ///
     /// # Errors
-    /// Fails if the connection ends. Errors of statements are events.
-    pub fn query(&mut self, text: &str, told: &mut dyn FnMut(Event<'_>)) -> Result<(), ClientError> {
+    /// Fails if the connection ends. Errors of statements are events; one of `source` is what its COPY fails with.
+    pub fn query(
+        &mut self,
+        text: &str,
+        source: &mut dyn Read,
+        told: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(), ClientError> {
         let mut message = Vec::new();
         backend::message(&mut message, b'Q', |body| backend::string(body, text));
         self.stream.write_all(&message)?;
-        self.answers(told)
+        self.answers(source, told)
     }
 
     /// Hands on what the server tells, up to ReadyForQuery.
-    fn answers(&mut self, told: &mut dyn FnMut(Event<'_>)) -> Result<(), ClientError> {
+    fn answers(&mut self, source: &mut dyn Read, told: &mut dyn FnMut(Event<'_>)) -> Result<(), ClientError> {
         loop {
             let mut head = [0; 5];
             self.stream.read_exact(&mut head)?;
@@ -128,19 +135,33 @@ impl Client {
                 b'd' => told(Event::Copied(body.remainder())),
                 b'E' => told(Event::Error(report(&mut body)?)),
                 b'N' => told(Event::Notice(report(&mut body)?)),
-                b'G' => self.decline()?,
+                b'G' => self.send(source)?,
                 _ => {}
             }
         }
     }
 
-    /// Declines to send what a COPY FROM STDIN asks for.
-    fn decline(&mut self) -> io::Result<()> {
-        let mut message = Vec::new();
-        backend::message(&mut message, b'f', |body| {
-            backend::string(body, "this shell sends no data; use psql");
-        });
-        self.stream.write_all(&message)
+    /// Sends what a COPY FROM STDIN asks for.
+    fn send(&mut self, source: &mut dyn Read) -> io::Result<()> {
+        let (mut piece, mut message) = (vec![0; PIECE], Vec::new());
+        loop {
+            message.clear();
+            let read = source.read(&mut piece);
+            match &read {
+                Ok(0) => backend::message(&mut message, b'c', |_| {}),
+                Ok(read) => {
+                    backend::message(&mut message, b'd', |body| body.extend_from_slice(&piece[..*read]));
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => backend::message(&mut message, b'f', |body| {
+                    backend::string(body, &format!("the data cannot be read: {error}"));
+                }),
+            }
+            self.stream.write_all(&message)?;
+            if !matches!(read, Ok(1..)) {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
-use crate::format::{fit_integer, out_of_range, parse, text_of};
+use crate::format::{fit_integer, out_of_range, parse, text_of, without_padding};
 use crate::numeric::Numeric;
 use crate::schema::Schema;
 use crate::types::{Modifier, SqlType};
@@ -123,7 +123,7 @@ fn convert(value: Value, from: SqlType, to: SqlType, schema: &Schema) -> Result<
     }
     if to.is_text() {
         return Ok(match value {
-            Value::Text(text) if to == SqlType::Bpchar => Value::text(text.trim_end_matches(' ')),
+            Value::Text(text) if to == SqlType::Bpchar => Value::text(without_padding(&text)),
             Value::Text(text) => Value::Text(text),
             Value::Bool(value) => Value::text(if value { "true" } else { "false" }),
             Value::Int(number) if from.is_oid() && from != SqlType::Oid => {

@@ -328,7 +328,7 @@ pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
         },
         SqlType::Float4 | SqlType::Float8 => Value::Float(parse_float(text, ty)?),
         SqlType::Numeric => Value::Numeric(Numeric::parse(text)?),
-        SqlType::Bpchar => Value::text(text.trim_end_matches(' ')),
+        SqlType::Bpchar => Value::text(without_padding(text)),
         SqlType::Bytea => Value::Bytes(parse_bytes(text)?),
         SqlType::Date => Value::Date(parse_date(text)?),
         SqlType::Time => Value::Time(parse_time(text)?),
@@ -346,6 +346,12 @@ pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
             None => Value::text(text),
         },
     })
+}
+
+/// A text without the spaces at its end. (By bytes: the search of the standard library for a character goes back one character at a time.)
+pub(crate) fn without_padding(text: &str) -> &str {
+    let end = text.bytes().rposition(|byte| byte != b' ').map_or(0, |last| last + 1);
+    &text[..end]
 }
 
 fn parse_bool(text: &str) -> Result<bool, SqlError> {

@@ -16,7 +16,7 @@ mod kills;
 
 #[cfg(feature = "server")]
 mod with_the_server {
-    use std::io::{BufRead, BufReader, Read};
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
     use std::process::{Child, ChildStdout, Command, Stdio};
@@ -171,6 +171,41 @@ mod with_the_server {
             let complaint = refused(&start);
             assert!(complaint.contains(named), "{complaint}");
         }
+    }
+
+    /// Runs the shell on a database with an input; returns what it says, and its exit code.
+    fn shell(directory: &Path, more: &[&str], input: &str) -> (String, Option<i32>) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_atrapos"))
+            .args(["sql", directory.to_str().expect("UTF-8")])
+            .args(more)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("it ends");
+        (stdout(&output) + &stderr(&output), output.status.code())
+    }
+
+    #[test]
+    fn the_shell_sends_what_a_copy_asks_for() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("db");
+        let served = Served::start(&directory);
+        let script = "create table t (id int primary key, name text);\ncopy t from stdin;\n1\tone\n2\ttwo\n\\.\n\
+                      select count(*) from t;\n";
+        let (said, code) = shell(&directory, &[], script);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.starts_with("CREATE TABLE\nCOPY 2\ncount\n-----\n2\n"), "{said}");
+        let command = ["--command", "copy t from stdin with (format csv)"];
+        let (said, code) = shell(&directory, &command, "3,\"three, or more\"\n4,four");
+        assert_eq!((said.as_str(), code), ("COPY 2\n", Some(0)));
+        let (said, code) = shell(&directory, &command, "5,five\n4,again\n");
+        assert!(code == Some(1) && said.contains("ERROR: duplicate key"), "{said}");
+        let (said, _) = shell(&directory, &["--command", "copy t to stdout"], "");
+        assert_eq!(said, "1\tone\n2\ttwo\n3\tthree, or more\n4\tfour\nCOPY 4\n");
+        served.end();
     }
 
     #[test]

@@ -4,7 +4,7 @@ use regex_lite::RegexBuilder;
 
 use super::{ANY, Function, Run, int, invalid_parameter, strict, text, variadic};
 use crate::error::{SqlError, SqlState};
-use crate::format::text_of;
+use crate::format::{text_of, without_padding};
 use crate::types::SqlType::{self, Bool, Bytea, Int4, Text};
 use crate::value::Value;
 
@@ -35,7 +35,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("right", &[Text, Int4], Text, |_, a| Ok(right(text(a, 0), int(a, 1)))),
     of_text("btrim", Text, |_, a| Ok(Value::text(text(a, 0).trim_matches(' ')))),
     of_text("ltrim", Text, |_, a| Ok(Value::text(text(a, 0).trim_start_matches(' ')))),
-    of_text("rtrim", Text, |_, a| Ok(Value::text(text(a, 0).trim_end_matches(' ')))),
+    of_text("rtrim", Text, |_, a| Ok(Value::text(without_padding(text(a, 0))))),
     strict("btrim", &[Text, Text], Text, |_, a| {
         Ok(Value::text(text(a, 0).trim_matches(|c| text(a, 1).contains(c))))
     }),

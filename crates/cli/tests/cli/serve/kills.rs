@@ -3,6 +3,8 @@
 //! Each transaction counts a counter up and notes its number in a log. So the numbers are an order of all transactions, and the history is
 //! strictly serializable if they have no gap, and no transaction that began after another was acknowledged has a smaller number. Moments
 //! are numbers of one counter of the test, not times.
+//!
+//! Loads in bulk are killed, too: their tables have all rows of one load.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -73,7 +75,7 @@ fn the_checker_finds_what_is_wrong() {
 /// Runs statements; returns the first value of the last row, or the error of a statement.
 fn run(client: &mut Client, text: &str) -> Result<Result<Option<u64>, String>, ClientError> {
     let mut done = Ok(None);
-    client.query(text, &mut |event| match event {
+    client.query(text, &mut std::io::empty(), &mut |event| match event {
         Event::Row(values) => {
             if let (Ok(value), Some(text)) = (&mut done, values[0]) {
                 *value = text.parse().ok();
@@ -164,7 +166,8 @@ fn histories_of_clients_survive_kills() {
     let _served = Served::start(&directory);
     let mut client = Client::connect(&sockets, "atrapos").expect("a connection");
     let mut log = Vec::new();
-    let read = client.query("SELECT number, id FROM log ORDER BY number", &mut |event| {
+    let text = "SELECT number, id FROM log ORDER BY number";
+    let read = client.query(text, &mut std::io::empty(), &mut |event| {
         if let Event::Row(values) = event {
             let number = |at: usize| values[at].and_then(|text| text.parse().ok()).expect("a number");
             log.push((number(0), number(1)));
@@ -175,4 +178,136 @@ fn histories_of_clients_survive_kills() {
     let counter = run(&mut client, "SELECT n FROM counter").expect("an answer");
     assert_eq!(counter, Ok(Some(log.len() as u64)));
     assert!(acknowledged.len() >= KILLS * BETWEEN);
+}
+
+// --- loads in bulk ------------------------------------------------------------------------------------------------------
+
+/// Rows of a load: more than a megabyte, so that they are loaded in bulk.
+const LOADED: u64 = 12_000;
+/// Clients that load, each its own table, over and over.
+const LOADERS: usize = 2;
+/// Loads that are acknowledged between two kills, at least.
+const LOADS_BETWEEN: usize = 3;
+
+/// The loads of a client: the generation of rows that it has begun last, and the one that was acknowledged last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loads {
+    begun: u64,
+    acknowledged: u64,
+}
+
+/// Loads one generation of rows after another into a table, in place of those before, until the server is gone.
+fn load(directory: &Path, table: &str, mut loads: Loads, told: &AtomicUsize) -> Loads {
+    let Ok(mut client) = Client::connect(directory, "atrapos") else { return loads };
+    let text = format!("BEGIN; TRUNCATE {table}; COPY {table} FROM STDIN; COMMIT");
+    loop {
+        loads.begun += 1;
+        let padding = "x".repeat(100);
+        let rows: String = (0..LOADED).map(|id| format!("{id}\t{}\t{padding}\n", loads.begun)).collect();
+        let mut failed = None;
+        let answered = client.query(&text, &mut rows.as_bytes(), &mut |event| {
+            if let Event::Error(error) = event {
+                failed = Some(error);
+            }
+        });
+        if answered.is_err() {
+            return loads;
+        }
+        assert_eq!(failed, None);
+        loads.acknowledged = loads.begun;
+        told.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The rows of a table that is loaded: their number, the sum of their keys, the least and the greatest generation.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    count: u64,
+    sum: u64,
+    least: u64,
+    most: u64,
+}
+
+/// Returns what is wrong with a table: it has to have all rows of one generation, the last one that was acknowledged, or one that was
+/// begun since. Without rows its generation is 0.
+fn wrong(loads: Loads, found: Found) -> Option<String> {
+    let (count, sum) = if found.most == 0 { (0, 0) } else { (LOADED, LOADED * (LOADED - 1) / 2) };
+    if !(loads.acknowledged..=loads.begun).contains(&found.most) {
+        return Some(format!("{loads:?} have left {found:?}"));
+    }
+    let is_whole = (found.count, found.sum, found.least) == (count, sum, found.most);
+    (!is_whole).then(|| format!("{loads:?} have left a part of one: {found:?}"))
+}
+
+#[test]
+fn the_checker_of_loads_finds_what_is_wrong() {
+    let loads = Loads { begun: 3, acknowledged: 2 };
+    let found = Found { count: LOADED, sum: LOADED * (LOADED - 1) / 2, least: 2, most: 2 };
+    assert_eq!(wrong(loads, found), None);
+    assert_eq!(wrong(loads, Found { least: 3, most: 3, ..found }), None);
+    assert_eq!(wrong(Loads::default(), Found { count: 0, sum: 0, least: 0, most: 0 }), None);
+    for found in [
+        Found { count: 0, sum: 0, least: 0, most: 0 },
+        Found { least: 1, most: 1, ..found },
+        Found { least: 4, most: 4, ..found },
+        Found { most: 3, ..found },
+        Found { count: LOADED - 1, ..found },
+        Found { sum: found.sum + 1, ..found },
+    ] {
+        assert!(wrong(loads, found).is_some(), "{found:?}");
+    }
+}
+
+/// Looks at a table, and takes what is there for the state that further loads begin with.
+fn check_loaded(client: &mut Client, table: &str, loads: &mut Loads) {
+    let mut value = |expr: &str| {
+        let text = format!("SELECT {expr} FROM {table}");
+        run(client, &text).expect("an answer").expect("it is read").unwrap_or(0)
+    };
+    let (count, sum) = (value("count(*)"), value("sum(id)"));
+    let found = Found { count, sum, least: value("min(generation)"), most: value("max(generation)") };
+    assert_eq!(wrong(*loads, found), None);
+    *loads = Loads { begun: found.most, acknowledged: found.most };
+}
+
+#[test]
+fn loads_in_bulk_are_there_as_a_whole_or_not_after_kills() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("db");
+    let sockets = directory.join("server");
+    let told = AtomicUsize::new(0);
+    let mut loads = [Loads::default(); LOADERS];
+    for kill in 1..=KILLS + 1 {
+        let served = Served::start(&directory);
+        let mut client = Client::connect(&sockets, "atrapos").expect("a connection");
+        for (number, loads) in loads.iter_mut().enumerate() {
+            let table = format!("loaded_{number}");
+            if kill == 1 {
+                let made =
+                    format!("CREATE TABLE {table} (id int PRIMARY KEY, generation bigint, padding text)");
+                run(&mut client, &made).expect("an answer").expect("made");
+            }
+            check_loaded(&mut client, &table, loads);
+        }
+        if kill > KILLS {
+            break;
+        }
+        std::thread::scope(|scope| {
+            let (sockets, told) = (&sockets, &told);
+            let start = |(number, loads): (usize, &Loads)| {
+                let loads = *loads;
+                scope.spawn(move || load(sockets, &format!("loaded_{number}"), loads, told))
+            };
+            let clients: Vec<_> = loads.iter().enumerate().map(start).collect();
+            while told.load(Ordering::SeqCst) < kill * LOADS_BETWEEN {
+                let all_gone = clients.iter().all(std::thread::ScopedJoinHandle::is_finished);
+                assert!(!all_gone, "the server has gone by itself");
+                std::thread::yield_now();
+            }
+            drop(served);
+            for (client, loads) in clients.into_iter().zip(&mut loads) {
+                *loads = client.join().expect("no panic");
+            }
+        });
+    }
 }
