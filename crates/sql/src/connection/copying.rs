@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use sqlparser::ast;
 
 use super::loading::can_be_loaded;
-use super::running::{ATTEMPTS, blocking};
+use super::running::{ATTEMPTS, Blocking};
 use super::{Connection, Kind};
 use crate::bind::Binder;
 use crate::copy::{
@@ -40,6 +40,10 @@ struct CopyIn<'a> {
     bytes: usize,
     /// The number of rows taken.
     count: u64,
+    /// The rows that are being loaded, while further ones come. They are not counted yet.
+    under_way: Option<(Blocking<Result<(), NotLoaded>>, Arc<Vec<CopyRow>>)>,
+    /// Set when rows were taken, so that the statement cannot be begun again.
+    has_begun: bool,
 }
 
 /// The way in which rows go into a table.
@@ -55,7 +59,12 @@ enum Way {
 impl CopyIn<'_> {
     /// The number of the line behind those taken and so many more.
     fn line(&self, more: usize) -> u64 {
-        self.header + self.count + more as u64 + 1
+        self.header + self.count + self.loading() + more as u64 + 1
+    }
+
+    /// The number of rows that are being loaded.
+    fn loading(&self) -> u64 {
+        self.under_way.as_ref().map_or(0, |(_, rows)| rows.len() as u64)
     }
 
     fn in_line(&self, more: usize, error: SqlError) -> SqlError {
@@ -107,8 +116,32 @@ impl Connection {
             header: u64::from(form.header),
             bytes: 0,
             count: 0,
+            under_way: None,
+            has_begun: false,
         };
         self.begin_at_home().await?;
+        let mut done = self.copy_lines(&mut copy, form, sink).await;
+        // No load outlives its transaction; what it fails with is about earlier lines.
+        if let Some((loading, _)) = copy.under_way.take()
+            && let Ok(Err(NotLoaded::Failed(error))) = loading.done().await
+        {
+            done = Err(error);
+        }
+        done?;
+        if self.kind == Kind::Implicit {
+            self.end_implicit(true).await?;
+        }
+        sink.complete(&format!("COPY {}", copy.count));
+        Ok(())
+    }
+
+    /// Reads the data that comes, and takes its rows.
+    async fn copy_lines(
+        &mut self,
+        copy: &mut CopyIn<'_>,
+        form: &Form,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
         let columns = &copy.target.columns;
         sink.copy_in_begin(format_of(form), columns.len());
         let types = columns.iter().map(|column| copy.target.table.columns[*column].ty).collect();
@@ -117,19 +150,15 @@ impl Connection {
             lines.push(&data, &mut rows).map_err(|error| copy.in_line(rows.len(), error))?;
             copy.bytes += data.len();
             if copy.bytes >= BULK_BYTES || rows.len() >= BATCH && matches!(copy.way, Way::Rows) {
-                self.take_lines(&mut copy, &mut rows).await?;
+                self.take_lines(copy, &mut rows).await?;
             }
         }
         lines.finish(&mut rows).map_err(|error| copy.in_line(rows.len(), error))?;
         if matches!(copy.way, Way::Undecided) {
             copy.way = Way::Rows;
         }
-        self.take_lines(&mut copy, &mut rows).await?;
-        if self.kind == Kind::Implicit {
-            self.end_implicit(true).await?;
-        }
-        sink.complete(&format!("COPY {}", copy.count));
-        Ok(())
+        self.take_lines(copy, &mut rows).await?;
+        self.finish_load(copy).await
     }
 
     /// The target of a COPY FROM that the client may use; waits while the table is being replaced.
@@ -168,7 +197,7 @@ impl Connection {
             let done = self.try_lines(copy, &rows).await;
             match done {
                 // Nothing has been done yet: the table that was bound has been replaced.
-                Err(error) if copy.is_alone && copy.count == 0 && Self::may_try_again(&error, 0) => {
+                Err(error) if copy.is_alone && !copy.has_begun && Self::may_try_again(&error, 0) => {
                     self.end(false).await?;
                     let (table, columns, text) = copy.statement;
                     copy.target = self.copy_target(table, columns, text).await?;
@@ -185,6 +214,7 @@ impl Connection {
         if matches!(copy.way, Way::Undecided) {
             copy.way = self.way_of(&copy.target.table).await?;
         }
+        self.finish_load(copy).await?;
         if let Way::Bulk(table, hidden) = &copy.way {
             let batch = BulkBatch {
                 target: Arc::clone(&copy.target),
@@ -195,21 +225,41 @@ impl Connection {
                 first: copy.line(0),
                 hidden: *hidden,
             };
-            match blocking(move || Ok(batch.load())).await? {
-                Ok(()) => {
-                    copy.loaded(rows.len() as u64);
-                    return Ok(());
-                }
-                Err(NotLoaded::Failed(error)) => return Err(error),
-                Err(NotLoaded::InUse) => {
+            copy.under_way = Some((Blocking::start(move || Ok(batch.load()))?, Arc::clone(rows)));
+            copy.has_begun = true;
+            return Ok(());
+        }
+        self.insert_all_lines(copy, rows).await
+    }
+
+    /// Waits for the rows that are being loaded.
+    async fn finish_load(&mut self, copy: &mut CopyIn<'_>) -> Result<(), SqlError> {
+        let Some((loading, rows)) = copy.under_way.take() else { return Ok(()) };
+        match loading.done().await? {
+            Ok(()) => {
+                copy.loaded(rows.len() as u64);
+                Ok(())
+            }
+            Err(NotLoaded::Failed(error)) => Err(error),
+            Err(NotLoaded::InUse) => {
+                if let Way::Bulk(table, _) = &copy.way {
                     let target = CopyTarget { table: Arc::clone(table), ..CopyTarget::clone(&copy.target) };
                     (copy.target, copy.way) = (Arc::new(target), Way::Rows);
                 }
+                self.insert_all_lines(copy, &rows).await
             }
         }
+    }
+
+    async fn insert_all_lines(
+        &mut self,
+        copy: &mut CopyIn<'_>,
+        rows: &Arc<Vec<CopyRow>>,
+    ) -> Result<(), SqlError> {
         for start in (0..rows.len()).step_by(BATCH) {
             let lines = start..rows.len().min(start + BATCH);
             copy.count += self.insert_lines(copy, rows, lines).await?;
+            copy.has_begun = true;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use atrapos::activity::LockActivity;
 use atrapos::catalog::Value as Stored;
 use atrapos::{Route, WorkerId};
+use tokio::sync::oneshot;
 
 use super::planning::CachedPlan;
 use super::{Connection, Kind};
@@ -191,7 +192,7 @@ impl Connection {
     /// Sends a command to the open transaction.
     pub(super) async fn ask_open<T>(
         &mut self,
-        command: impl FnOnce(tokio::sync::oneshot::Sender<Result<T, SqlError>>) -> Command,
+        command: impl FnOnce(oneshot::Sender<Result<T, SqlError>>) -> Command,
     ) -> Result<T, SqlError> {
         match &mut self.open {
             Some(open) => open.ask(command).await,
@@ -362,20 +363,36 @@ pub(super) fn message_length(messages: &[u8]) -> usize {
     1 + length as usize
 }
 
+/// Something that runs on a thread of its own.
+pub(super) struct Blocking<R>(oneshot::Receiver<Result<R, SqlError>>);
+
+impl<R: Send + 'static> Blocking<R> {
+    /// Starts it.
+    pub(super) fn start(
+        work: impl FnOnce() -> Result<R, SqlError> + Send + 'static,
+    ) -> Result<Blocking<R>, SqlError> {
+        let (sender, receiver) = oneshot::channel();
+        let spawned = std::thread::Builder::new().name("sql-statement".to_owned()).spawn(move || {
+            let _ = sender.send(work());
+        });
+        spawned.map_err(|_| no_thread())?;
+        Ok(Blocking(receiver))
+    }
+
+    /// Waits for its end.
+    pub(super) async fn done(self) -> Result<R, SqlError> {
+        self.0.await.unwrap_or_else(|_| Err(no_thread()))
+    }
+}
+
+#[cold]
+fn no_thread() -> SqlError {
+    SqlError::new(SqlState::OUT_OF_MEMORY, "a thread for the statement could not be started or has panicked")
+}
+
 /// Runs something that blocks on a thread of its own.
 pub(super) async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> Result<R, SqlError> + Send + 'static,
 ) -> Result<R, SqlError> {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let failed = || {
-        SqlError::new(
-            SqlState::OUT_OF_MEMORY,
-            "a thread for the statement could not be started or has panicked",
-        )
-    };
-    let spawned = std::thread::Builder::new().name("sql-statement".to_owned()).spawn(move || {
-        let _ = sender.send(work());
-    });
-    spawned.map_err(|_| failed())?;
-    receiver.await.unwrap_or_else(|_| Err(failed()))
+    Blocking::start(work)?.done().await
 }

@@ -229,6 +229,32 @@ fn errors_tell_of_constraints_and_lines() {
     database.database().verify().expect("it is sound");
 }
 
+/// Lines are read while those before them are loaded.
+#[test]
+fn the_error_of_an_earlier_line_comes_first() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let database = open(&directory.path().join("db"));
+    let mut client = Client::new(&database);
+    client.run(TABLE);
+    let mut fails = |lines: Vec<String>| {
+        let mut data = lines.concat().into_bytes();
+        data.extend_from_slice(b"\xff\n");
+        let data = data.chunks(50_001).map(<[u8]>::to_vec).collect();
+        let mut kept = Kept { data, ..Kept::default() };
+        let done = pollster::block_on(client.connection.simple("COPY t FROM STDIN", &mut kept));
+        let error = done.expect_err("it fails");
+        assert_eq!(client.rows("SELECT count(*) FROM t"), "0");
+        (error.code.0, error.context.clone().unwrap_or_default())
+    };
+    assert_eq!(fails((0..ROWS).map(line).collect()), ("22021", format!("COPY t, line {}", ROWS + 1)));
+    let mut lines: Vec<String> = (0..ROWS).map(line).collect();
+    lines.insert(100, line(5));
+    assert_eq!(fails(lines), ("23505", "COPY t, line 101".to_owned()));
+    assert_eq!(load(&mut client, "t", (0..3 * ROWS).map(line)), format!("COPY {}", 3 * ROWS));
+    assert_eq!(client.rows(SUMS), sums(3 * ROWS));
+    database.database().verify().expect("it is sound");
+}
+
 #[test]
 fn tables_without_a_key_and_with_sequences_are_loaded_in_bulk() {
     let directory = tempfile::tempdir().expect("a directory");
