@@ -23,7 +23,7 @@ use crate::format::parse;
 use crate::functions::NEEDS_BLOCK;
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
-use crate::types::SqlType;
+use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
 pub(crate) use binary::{BinaryRows, HEADER, TRAILER};
@@ -258,11 +258,14 @@ impl CopyTarget {
             let value = match given {
                 CopyRow::Values(values) => values[at].clone(),
                 CopyRow::Texts(fields) => match fields.field(at) {
-                    None => Value::Null,
+                    None => continue,
                     Some(field) => parse(field, entry.ty).map_err(|error| error.column(&entry.name))?,
                 },
             };
-            row[*column] = narrow(value, entry.ty, entry.modifier, false)?;
+            row[*column] = match entry.modifier {
+                Modifier::None => value,
+                modifier => narrow(value, entry.ty, modifier, false)?,
+            };
         }
         crate::exec::check_row(table, &self.checks, env, &row)?;
         Ok(row)

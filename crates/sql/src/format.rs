@@ -348,9 +348,13 @@ pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
     })
 }
 
-/// A text without the spaces at its end. (By bytes: the search of the standard library for a character goes back one character at a time.)
+/// A text without the spaces at its end. (By words: the search of the standard library goes back one character at a time.)
 pub(crate) fn without_padding(text: &str) -> &str {
-    let end = text.bytes().rposition(|byte| byte != b' ').map_or(0, |last| last + 1);
+    let mut rest = text.as_bytes();
+    while let Some((before, [b' ', b' ', b' ', b' ', b' ', b' ', b' ', b' '])) = rest.split_last_chunk() {
+        rest = before;
+    }
+    let end = rest.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
     &text[..end]
 }
 

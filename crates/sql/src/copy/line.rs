@@ -1,44 +1,75 @@
 //! The fields of a line of a COPY.
 //!
-//! Owns: their texts, in one allocation for a line, and their places in it. Never: knows a format.
+//! Owns: their texts, in one allocation for a line or for many lines that came together, and their places in it. Never: knows a format.
+
+use std::ops::Range;
+use std::sync::Arc;
 
 #[cfg(test)]
 use super::Fields;
-use super::text::checked;
-use crate::error::SqlError;
 
 /// The fields of a line. Its text has all of theirs, and may have more.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
-    text: String,
+    text: Text,
     /// The place of each field; none for NULL.
     places: Vec<Option<(u32, u32)>>,
 }
 
+#[derive(Clone, Debug)]
+enum Text {
+    Own(String),
+    /// That of other lines, too.
+    Shared(Arc<str>),
+}
+
+impl Default for Text {
+    fn default() -> Text {
+        Text::Own(String::new())
+    }
+}
+
+impl Text {
+    fn as_str(&self) -> &str {
+        match self {
+            Text::Own(text) => text,
+            Text::Shared(text) => text,
+        }
+    }
+}
+
 impl Line {
-    /// A line whose fields are what they look like: the parts between delimiters, NULL where they are `null`.
-    pub(super) fn split(bytes: &[u8], delimiter: u8, null: &[u8]) -> Result<Line, SqlError> {
-        let text = checked(bytes)?.to_owned();
-        let mut places = Vec::with_capacity(1 + memchr::memchr_iter(delimiter, bytes).count());
-        let mut start = 0;
-        for end in memchr::memchr_iter(delimiter, bytes).chain([bytes.len()]) {
-            // A line has at most 64 MB.
+    /// A line of a text whose fields are what they look like: the parts between delimiters, NULL where they are `null`. So many are
+    /// expected.
+    pub(super) fn split(
+        text: &Arc<str>,
+        at: Range<usize>,
+        delimiter: u8,
+        null: &[u8],
+        expected: usize,
+    ) -> Line {
+        let bytes = text.as_bytes();
+        let mut places = Vec::with_capacity(expected);
+        let (mut start, delimiters) = (at.start, memchr::memchr_iter(delimiter, &bytes[at.clone()]));
+        for end in delimiters.map(|place| at.start + place).chain([at.end]) {
+            // Lines that come together have at most as many bytes as a line may have.
             places.push((bytes[start..end] != *null).then_some((start as u32, end as u32)));
             start = end + 1;
         }
-        Ok(Line { text, places })
+        Line { text: Text::Shared(Arc::clone(text)), places }
     }
 
-    /// Adds a field.
+    /// Adds a field to a line that is put together.
     pub(super) fn push(&mut self, field: Option<&str>) {
-        let start = self.text.len() as u32;
-        self.text.push_str(field.unwrap_or_default());
-        self.places.push(field.map(|_| (start, self.text.len() as u32)));
+        let Text::Own(text) = &mut self.text else { return };
+        let start = text.len() as u32;
+        text.push_str(field.unwrap_or_default());
+        self.places.push(field.map(|_| (start, text.len() as u32)));
     }
 
     /// The length of its text.
     pub(super) fn bytes(&self) -> usize {
-        self.text.len()
+        self.text.as_str().len()
     }
 
     /// The number of fields.
@@ -48,7 +79,7 @@ impl Line {
 
     /// The text of a field that there is; `None` for NULL.
     pub(crate) fn field(&self, at: usize) -> Option<&str> {
-        self.places[at].map(|(start, end)| &self.text[start as usize..end as usize])
+        self.places[at].map(|(start, end)| &self.text.as_str()[start as usize..end as usize])
     }
 
     /// The fields, each by itself.

@@ -1,5 +1,8 @@
 //! The text format of COPY: a line for a row, with escapes for what would end a field or a line.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use super::{CopyRow, Form, Line};
 use crate::error::{SqlError, SqlState};
 
@@ -12,18 +15,20 @@ pub(crate) struct TextLines {
     rest: Vec<u8>,
     is_ended: bool,
     skips_header: bool,
+    /// The number of fields of the last line.
+    fields: usize,
 }
 
 impl TextLines {
     pub(super) fn new(form: Form) -> TextLines {
         let skips_header = form.header;
-        TextLines { form, rest: Vec::new(), is_ended: false, skips_header }
+        TextLines { form, rest: Vec::new(), is_ended: false, skips_header, fields: 0 }
     }
 
     pub(super) fn push(&mut self, data: &[u8], rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
         let mut rest = std::mem::take(&mut self.rest);
         rest.extend_from_slice(data);
-        let mut start = 0;
+        let mut start = self.plain_lines(&rest, rows);
         while let Some(length) = memchr::memchr(b'\n', &rest[start..]) {
             // An end of a line that a backslash stands before is data.
             let escapes = rest[start..start + length].iter().rev().take_while(|byte| **byte == b'\\').count();
@@ -45,6 +50,34 @@ impl TextLines {
         }
         self.rest = rest;
         Ok(())
+    }
+
+    /// Takes all lines that are complete at once, if nothing is special in any of them. Returns their length, or 0.
+    fn plain_lines(&mut self, data: &[u8], rows: &mut Vec<CopyRow>) -> usize {
+        if self.is_ended || self.skips_header {
+            return 0;
+        }
+        let length = memchr::memrchr(b'\n', data).map_or(0, |end| end + 1);
+        let data = &data[..length];
+        if length == 0 || length > MAX_LINE || memchr::memchr2(b'\\', 0, data).is_some() {
+            return 0;
+        }
+        // What is wrong is found again line by line, with the number of its line.
+        let Ok(text) = std::str::from_utf8(data) else { return 0 };
+        let (text, mut start) = (Arc::from(text), 0);
+        for end in memchr::memchr_iter(b'\n', data) {
+            let line = data[start..end].strip_suffix(b"\r").unwrap_or(&data[start..end]);
+            self.plain_line(&text, start..start + line.len(), rows);
+            start = end + 1;
+        }
+        length
+    }
+
+    /// Takes a line in which nothing is escaped, so that a field is what it looks like.
+    fn plain_line(&mut self, text: &Arc<str>, at: Range<usize>, rows: &mut Vec<CopyRow>) {
+        let line = Line::split(text, at, self.form.delimiter, self.form.null.as_bytes(), self.fields);
+        self.fields = line.len();
+        rows.push(CopyRow::Texts(line));
     }
 
     /// The length of a line that goes on behind an end that is data; `None` if its end has not come yet.
@@ -77,9 +110,8 @@ impl TextLines {
             return Ok(());
         }
         if memchr::memchr(b'\\', line).is_none() {
-            // Nothing is escaped, so a field is what it looks like.
-            let line = Line::split(line, self.form.delimiter, self.form.null.as_bytes())?;
-            rows.push(CopyRow::Texts(line));
+            let text = Arc::from(checked(line)?);
+            self.plain_line(&text, 0..line.len(), rows);
             return Ok(());
         }
         let mut fields = Line::default();
@@ -209,6 +241,32 @@ pub(super) mod tests {
             lines.finish(&mut rows).unwrap();
             assert_eq!(fields(&rows), wanted, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn lines_in_which_nothing_is_special_come_in_pieces() {
+        let data = "1,one,-\r\n2,,\u{e4}\n-,-,3\n4\n,,";
+        let some = |text: &str| Some(text.to_owned());
+        let wanted: Vec<Fields> = vec![
+            vec![some("1"), some("one"), None],
+            vec![some("2"), some(""), some("\u{e4}")],
+            vec![None, None, some("3")],
+            vec![some("4")],
+            vec![some(""), some(""), some("")],
+        ];
+        let form = Form { delimiter: b',', null: "-".to_owned(), ..Form::default() };
+        for size in 1..=data.len() {
+            let (mut lines, mut rows) = (TextLines::new(form.clone()), Vec::new());
+            for piece in data.as_bytes().chunks(size) {
+                lines.push(piece, &mut rows).unwrap();
+            }
+            lines.finish(&mut rows).unwrap();
+            assert_eq!(fields(&rows), wanted, "pieces of {size}");
+        }
+        // Lines before one that is wrong are there.
+        let (mut lines, mut rows) = (TextLines::new(form), Vec::new());
+        lines.push(b"1,2\n3,\xff\n4,5\n", &mut rows).expect_err("it is not UTF-8");
+        assert_eq!(fields(&rows), [vec![some("1"), some("2")]]);
     }
 
     #[test]

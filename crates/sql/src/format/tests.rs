@@ -83,3 +83,12 @@ fn moments_count_from_2000_in_binary() {
     );
     assert_eq!(bytes, 1_i64.to_be_bytes());
 }
+
+#[test]
+fn padding_is_taken_off_at_the_end_alone() {
+    for text in ["", "a", " a b", "\u{e4}", "a\t"] {
+        for spaces in 0..20 {
+            assert_eq!(without_padding(&format!("{text}{}", " ".repeat(spaces))), text);
+        }
+    }
+}
