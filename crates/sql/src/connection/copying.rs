@@ -41,10 +41,13 @@ struct CopyIn<'a> {
     /// The number of rows taken.
     count: u64,
     /// The rows that are being loaded, while further ones come. They are not counted yet.
-    under_way: Option<(Blocking<Result<(), NotLoaded>>, Arc<Vec<CopyRow>>)>,
+    under_way: Option<UnderWay>,
     /// Set when rows were taken, so that the statement cannot be begun again.
     has_begun: bool,
 }
+
+/// A load that is under way, and its rows.
+type UnderWay = (Blocking<Result<(), NotLoaded>>, Arc<Vec<CopyRow>>);
 
 /// The way in which rows go into a table.
 enum Way {
