@@ -27,7 +27,7 @@ use rustls::{
 use crate::error::{Attempt, ChannelError};
 use crate::transport::{Socket, Transport, failure};
 
-/// What the key material that proofs are bound to is called.
+/// The label of the key material that proofs are bound to.
 const BINDING_LABEL: &[u8] = b"EXPORTER-atrapos-channel";
 /// Reads of the socket for one read of a channel: a peer that sends records without content keeps nobody busy.
 const READS_MAX: usize = 8;

@@ -341,6 +341,7 @@ pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
             Value::text(text)
         }
         SqlType::Jsonb => Value::from(Json::read(text, ty)?.shown()),
+        SqlType::Record => return Err(SqlError::unsupported("a composite value in a text")),
         _ => match ty.element() {
             Some(element) => parse_array(text, ty, element)?,
             None => Value::text(text),

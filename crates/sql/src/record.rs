@@ -10,12 +10,11 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record(pub Vec<(SqlType, Value)>);
 
-/// The place and type of a field of records that have a modifier; `None` if they have no field of that name.
-pub(crate) fn field(modifier: Modifier, name: &str) -> Option<(usize, SqlType)> {
-    match (modifier, name) {
-        (Modifier::Expanded(element), "x") => Some((0, element)),
-        (Modifier::Expanded(_), "n") => Some((1, SqlType::Int4)),
-        _ => None,
+/// The names and types of the fields of records that have a modifier, in their order.
+pub(crate) fn fields(modifier: Modifier) -> Vec<(&'static str, SqlType)> {
+    match modifier {
+        Modifier::Expanded(element) => vec![("x", element), ("n", SqlType::Int4)],
+        _ => Vec::new(),
     }
 }
 

@@ -297,6 +297,12 @@ pub(crate) fn stored_type(ty: SqlType, modifier: Modifier) -> Result<ColumnType,
         SqlType::Uuid => ColumnType::Uuid,
         SqlType::Oid => ColumnType::Unsigned(4),
         _ if is_array(ty) => ColumnType::VarBytes,
+        SqlType::Record | SqlType::Void => {
+            return Err(SqlError::new(
+                SqlState::INVALID_TABLE_DEFINITION,
+                format!("a column cannot have the pseudo-type {ty}"),
+            ));
+        }
         _ => return Err(SqlError::unsupported(format!("a column of type {ty}"))),
     })
 }

@@ -64,7 +64,7 @@ impl Session {
     }
 }
 
-/// What functions of a statement have done to the session.
+/// The effects of a statement's functions on the session.
 #[derive(Debug, Default)]
 struct Done {
     /// Settings with their values, and whether they are of the transaction alone.

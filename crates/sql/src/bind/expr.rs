@@ -620,7 +620,8 @@ fn field_of(record: Typed, name: &str) -> Result<Typed, SqlError> {
             format!("column notation .{name} applied to type {}, which is not a composite type", record.ty),
         ));
     }
-    let (at, ty) = record::field(record.modifier, name).ok_or_else(|| {
+    let found = record::fields(record.modifier).into_iter().enumerate().find(|(_, field)| field.0 == name);
+    let (at, (_, ty)) = found.ok_or_else(|| {
         SqlError::new(
             SqlState::UNDEFINED_COLUMN,
             format!("could not identify column \"{name}\" in record data type"),

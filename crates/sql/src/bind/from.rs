@@ -423,16 +423,14 @@ impl Binder<'_> {
         columns: &mut Vec<ScopeColumn>,
     ) -> Result<From, SqlError> {
         let (mut exprs, mut described) = (Vec::new(), Vec::new());
-        for field in ["x", "n"] {
-            if let Some((at, ty)) = record::field(modifier, field) {
-                exprs.push(Expr::Field(Box::new(Expr::Column(0)), at));
-                described.push(OutputColumn {
-                    name: field.to_owned(),
-                    ty,
-                    modifier: Modifier::None,
-                    origin: (0, 0),
-                });
-            }
+        for (at, (field, ty)) in record::fields(modifier).into_iter().enumerate() {
+            exprs.push(Expr::Field(Box::new(Expr::Column(0)), at));
+            described.push(OutputColumn {
+                name: field.to_owned(),
+                ty,
+                modifier: Modifier::None,
+                origin: (0, 0),
+            });
         }
         self.enter(Node::Project(Box::new(node), exprs), described, name, alias, columns)
     }

@@ -1,13 +1,14 @@
 //! The CSV format of COPY: fields in quotes may hold anything.
 
+use super::line::LineBuilder;
 use super::text::{MAX_LINE, checked};
-use super::{CopyRow, Form, Line};
+use super::{CopyRow, Form};
 use crate::error::{SqlError, SqlState};
 
 /// Lines of CSV, as they come in pieces.
 pub(crate) struct CsvLines {
     form: Form,
-    fields: Line,
+    fields: LineBuilder,
     field: Vec<u8>,
     is_quoted: bool,
     was_quoted: bool,
@@ -22,7 +23,7 @@ impl CsvLines {
         let skips_header = form.header;
         CsvLines {
             form,
-            fields: Line::default(),
+            fields: LineBuilder::default(),
             field: Vec::new(),
             is_quoted: false,
             was_quoted: false,
@@ -119,13 +120,13 @@ impl CsvLines {
         if self.field.last() == Some(&b'\r') && !self.was_quoted {
             self.field.pop();
         }
-        if self.fields.len() == 0 && self.field == b"\\." && !self.was_quoted {
+        if self.fields.is_empty() && self.field == b"\\." && !self.was_quoted {
             self.is_ended = true;
         }
         self.end_field()?;
         let fields = std::mem::take(&mut self.fields);
         if !std::mem::take(&mut self.skips_header) && !self.is_ended {
-            rows.push(CopyRow::Texts(fields));
+            rows.push(CopyRow::Texts(fields.finish()));
         }
         Ok(())
     }
@@ -137,7 +138,7 @@ impl CsvLines {
         if self.is_quoted {
             return Err(SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, "unterminated CSV quoted field"));
         }
-        if self.fields.len() == 0 && self.field.is_empty() && !self.was_quoted {
+        if self.fields.is_empty() && self.field.is_empty() && !self.was_quoted {
             return Ok(());
         }
         self.line(rows)

@@ -9,33 +9,18 @@ use std::sync::Arc;
 use super::Fields;
 
 /// The fields of a line. Its text has all of theirs, and may have more.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Line {
-    text: Text,
+    text: Arc<str>,
     /// The place of each field; none for NULL.
     places: Vec<Option<(u32, u32)>>,
 }
 
-#[derive(Clone, Debug)]
-enum Text {
-    Own(String),
-    /// That of other lines, too.
-    Shared(Arc<str>),
-}
-
-impl Default for Text {
-    fn default() -> Text {
-        Text::Own(String::new())
-    }
-}
-
-impl Text {
-    fn as_str(&self) -> &str {
-        match self {
-            Text::Own(text) => text,
-            Text::Shared(text) => text,
-        }
-    }
+/// A line that is put together field by field.
+#[derive(Debug, Default)]
+pub(super) struct LineBuilder {
+    text: String,
+    places: Vec<Option<(u32, u32)>>,
 }
 
 impl Line {
@@ -56,20 +41,7 @@ impl Line {
             places.push((bytes[start..end] != *null).then_some((start as u32, end as u32)));
             start = end + 1;
         }
-        Line { text: Text::Shared(Arc::clone(text)), places }
-    }
-
-    /// Adds a field to a line that is put together.
-    pub(super) fn push(&mut self, field: Option<&str>) {
-        let Text::Own(text) = &mut self.text else { return };
-        let start = text.len() as u32;
-        text.push_str(field.unwrap_or_default());
-        self.places.push(field.map(|_| (start, text.len() as u32)));
-    }
-
-    /// The length of its text.
-    pub(super) fn bytes(&self) -> usize {
-        self.text.as_str().len()
+        Line { text: Arc::clone(text), places }
     }
 
     /// The number of fields.
@@ -79,12 +51,36 @@ impl Line {
 
     /// The text of a field that there is; `None` for NULL.
     pub(crate) fn field(&self, at: usize) -> Option<&str> {
-        self.places[at].map(|(start, end)| &self.text.as_str()[start as usize..end as usize])
+        self.places[at].map(|(start, end)| &self.text[start as usize..end as usize])
     }
 
     /// The fields, each by itself.
     #[cfg(test)]
     pub(super) fn fields(&self) -> Fields {
         (0..self.len()).map(|at| self.field(at).map(str::to_owned)).collect()
+    }
+}
+
+impl LineBuilder {
+    /// Adds a field.
+    pub(super) fn push(&mut self, field: Option<&str>) {
+        let start = self.text.len() as u32;
+        self.text.push_str(field.unwrap_or_default());
+        self.places.push(field.map(|_| (start, self.text.len() as u32)));
+    }
+
+    /// The length of the text so far.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Returns true if it has no field yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Ends the line.
+    pub(super) fn finish(self) -> Line {
+        Line { text: self.text.into(), places: self.places }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::line::LineBuilder;
 use super::{CopyRow, Form, Line};
 use crate::error::{SqlError, SqlState};
 
@@ -114,7 +115,7 @@ impl TextLines {
             self.plain_line(&text, 0..line.len(), rows);
             return Ok(());
         }
-        let mut fields = Line::default();
+        let mut fields = LineBuilder::default();
         let mut raw = Vec::new();
         let mut field = Vec::new();
         let mut bytes = line.iter().copied().peekable();
@@ -157,7 +158,7 @@ impl TextLines {
                 }
             }
         }
-        rows.push(CopyRow::Texts(fields));
+        rows.push(CopyRow::Texts(fields.finish()));
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 
 use crate::types::SqlType;
 
-/// What such a function does: it reads or writes texts, or the binary format.
+/// The purpose of such a function: to read or write texts, or the binary format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
     Input,

@@ -136,7 +136,7 @@ fn settings_are_set_shown_and_rolled_back() {
     assert!(client.connection.settings().take_changes().iter().any(|(name, _)| *name == "application_name"));
 }
 
-/// Who drops its own handle has closed the database: neither sessions nor what runs for them keep it open.
+/// Dropping the last handle closes the database: neither sessions nor what runs for them keep it open.
 #[test]
 fn sessions_do_not_keep_the_engine_open() {
     let database = database(2);

@@ -838,3 +838,6 @@ SELECT typname, typinput, typoutput, typreceive, typsend, typinput = 'pg_catalog
 SELECT count(*) = count(DISTINCT oid) FROM pg_proc
 SELECT proargtypes, prorettype, pronargs, proretset, proargnames, proargmodes, proallargtypes, provariadic FROM pg_proc WHERE proname IN ('array_recv', 'int4send') ORDER BY proname
 SELECT word, catcode, barelabel, catdesc, baredesc FROM pg_get_keywords() WHERE word = 'abort'
+SELECT '(1,2)'::record
+CREATE TABLE of_records (a record)
+SELECT NULL::record IS NULL
