@@ -1,26 +1,36 @@
 //! `fp-tree`: optimistic inner nodes and latched leaves, the software substitute for an FP-Tree (Table 1 of the paper), by the crate
 //! `ferntree`.
 //!
-//! Owns: the choice among the crate's ways to read. Never: reads byte strings without a latch on the leaf: the crate validates such
-//! reads only of keys that own no memory.
+//! Owns: the choice among the crate's ways to read, and the locks that inserts of a key take in turn. Never: reads byte strings without
+//! a latch on the leaf: the crate validates such reads only of keys that own no memory.
+//!
+//! An insert into a full leaf gives up its latch to split it. If another thread inserts the same key meanwhile, the crate drops the
+//! value and does not say so. Two inserts of one key therefore never overlap: each has the lock that its hash names.
 
 use std::ops::Bound;
+use std::sync::{Mutex, PoisonError};
 
+use crossbeam_utils::CachePadded;
 use ferntree::Tree;
 
+use crate::hash::FoldedHash;
 use crate::key::Key;
 use crate::structure::{Refused, Shared, Unordered};
+
+/// Locks of inserts. So many that threads with different keys seldom meet.
+const INSERT_LOCKS: usize = 256;
 
 /// See the module's introduction.
 pub struct FpTree<K: Key + ?Sized> {
     tree: Tree<K::Stored, u64>,
+    inserts: Box<[CachePadded<Mutex<()>>]>,
 }
 
 impl<K: Key + ?Sized> FpTree<K> {
     /// Creates an empty tree.
     #[must_use]
     pub fn new() -> FpTree<K> {
-        FpTree { tree: Tree::new() }
+        FpTree { tree: Tree::new(), inserts: (0..INSERT_LOCKS).map(|_| CachePadded::default()).collect() }
     }
 
     fn overwrite(&self, key: &K, value: u64) -> bool {
@@ -32,6 +42,8 @@ impl<K: Key + ?Sized> FpTree<K> {
     }
 
     fn insert_absent(&self, key: &K, value: u64) -> bool {
+        let lock = &self.inserts[FoldedHash::of(key) as usize % INSERT_LOCKS];
+        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_new = false;
         self.tree.get_or_insert_with(key.stored(), || {
             is_new = true;

@@ -212,6 +212,51 @@ fn operations_and_scans_of_three_threads_are_linearizable() {
     }
 }
 
+/// Keys that threads insert at the same time, in the same order.
+const INSERTED_TOGETHER: u64 = 20_000;
+
+struct InsertedTogether(Kind);
+
+impl<K: Numbered + ?Sized> Visit<K> for InsertedTogether {
+    type Output = ();
+
+    fn shared<S: Shared<K> + 'static>(self, make: fn() -> S) {
+        let (structure, started) = (make(), std::sync::Barrier::new(3));
+        let insert_all = &|thread: u64| {
+            let mut opened = Opened::new(&structure);
+            started.wait();
+            let is_new = |number: &u64| {
+                K::with_number(*number, |key| opened.insert(key, thread)).expect("keys are short")
+            };
+            (0..INSERTED_TOGETHER).filter(is_new).collect::<Vec<u64>>()
+        };
+        let inserted: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|thread| scope.spawn(move || insert_all(thread))).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).collect()
+        });
+        let mut opened = Opened::new(&structure);
+        let mut winners = vec![Vec::new(); INSERTED_TOGETHER as usize];
+        for (thread, keys) in (0..).zip(inserted) {
+            keys.into_iter().for_each(|number| winners[number as usize].push(thread));
+        }
+        for (number, winners) in (0..).zip(winners) {
+            let found = K::with_number(number, |key| opened.read(key));
+            assert_eq!((found.as_slice(), winners.len()), (&*winners, 1), "{}: key {number}", self.0);
+        }
+    }
+
+    fn owned<S: Owned<K> + 'static>(self, _make: fn() -> S) {}
+}
+
+/// Threads that insert a key at once, often into a leaf that is full, are told truly which of them inserted it.
+#[test]
+fn a_key_that_threads_insert_at_once_is_new_for_one_of_them() {
+    for kind in Kind::ALL {
+        kind.visit(InsertedTogether(kind));
+        assert_eq!(kind.visit_bytes(InsertedTogether(kind)).is_ok(), kind.support().byte_keys);
+    }
+}
+
 /// The standard deviation of the numbers of keys in buckets that the low bits of their hashes give.
 fn deviation(buckets: u64, keys: impl Iterator<Item = u64>, hash: fn(u64) -> u64) -> f64 {
     let mut counts = vec![0_u64; buckets as usize];
