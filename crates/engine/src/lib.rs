@@ -55,7 +55,7 @@ pub use atrapos_partition::schema::{
     Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
 };
 pub use atrapos_placement::adaptation::{
-    Adaptation, AdaptationEvent, CoreSource, SchemeSearch, SystemCores, Threads,
+    Adaptation, AdaptationEvent, CoreSource, SchemeSearch, Suspension, SystemCores, Threads,
 };
 pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;

@@ -5,8 +5,8 @@
 //! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; [`workers`] has which workers may own data, [`cores`] looks after their cores. Never: decides anything
 //! itself ([`atrapos_adapt::Controller`] does), or is on the path of a transaction.
 //!
-//! Invariant: the scheme does not change between the moment statistics are taken and the moment the plan made of them is
-//! carried out.
+//! Invariants: the scheme does not change between the moment statistics are taken and the moment the plan made of them is
+//! carried out. All times of adaptation are on a clock that stands still while it is [suspended](Suspension).
 
 mod chosen;
 mod cores;
@@ -16,6 +16,7 @@ mod learned;
 mod observation;
 mod settings;
 mod slices;
+mod suspension;
 mod workers;
 
 use std::collections::VecDeque;
@@ -37,6 +38,7 @@ use atrapos_transaction::waiting::wait_meanwhile;
 
 use self::cores::LOOK_EVERY;
 use self::slices::Slices;
+use self::suspension::Wake;
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 
@@ -46,6 +48,7 @@ pub use self::decision::decide;
 pub use self::learned::{CostKeeper, Learned};
 pub use self::observation::{Observed, rate};
 pub use self::settings::{Adaptation, AdaptationEvent};
+pub use self::suspension::Suspension;
 pub use self::workers::without;
 
 /// State of adaptation, shared by the adapting thread and the database. See the module's introduction.
@@ -66,7 +69,7 @@ pub struct Adaptive {
     scheme: Mutex<()>,
     state: Mutex<State>,
     stopping: AtomicBool,
-    wake: (Mutex<bool>, Condvar),
+    wake: (Mutex<Wake>, Condvar),
 }
 
 /// The mutable part of [`Adaptive`].
@@ -215,9 +218,11 @@ impl Adaptive {
     /// workers are of the time since then. The second is `None` if the database does not observe itself.
     pub fn times_ns(&self) -> (u64, Option<u64>) {
         let clock = self.handle.clock();
+        let now_ns = clock.ns(clock.now().since(self.opened));
         let collected = self.lock().taken;
-        let collected = self.settings.map(|_| clock.ns(collected.since(self.opened)));
-        (self.since_opening_ns(), collected)
+        // Suspensions are no part of the time that statistics are of.
+        let observed_ns = clock.ns(self.now().since(collected));
+        (now_ns, self.settings.map(|_| now_ns.saturating_sub(observed_ns)))
     }
 
     /// Runs the loop of the adapting thread until the database closes.
@@ -293,25 +298,6 @@ impl Adaptive {
             }
         }
         Ok(Waited::Passed)
-    }
-
-    /// Waits for `time`, or until a nudge.
-    fn wait(&self, time: Duration) -> Waited {
-        let mut nudged = self.wake.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*nudged && !self.stopping.load(Ordering::SeqCst) {
-            nudged = self.wake.1.wait_timeout(nudged, time).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        match (self.stopping.load(Ordering::SeqCst), std::mem::take(&mut *nudged)) {
-            (true, _) => Waited::Closing,
-            (false, true) => Waited::Nudged,
-            (false, false) => Waited::Passed,
-        }
-    }
-
-    /// Ends the wait of the adapting thread.
-    fn nudge(&self) {
-        *self.wake.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.wake.1.notify_all();
     }
 
     /// Requests the end of the adapting thread. It may wait for answers of workers until these end.

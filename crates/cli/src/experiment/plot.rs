@@ -74,7 +74,8 @@ fn throughput(area: &Area<'_>, scenario: Scenario, round: &Round) -> Drawn {
     let adaptive = round.adaptive.as_ref();
     let lines = std::iter::once(&round.fixed).chain(adaptive);
     let samples = lines.flat_map(|line| line.samples.iter().map(|sample| sample.tps));
-    let most = samples.chain(round.reference_tps.iter().copied()).fold(1.0, f64::max);
+    let levels = round.compared.iter().filter_map(|phase| phase.reference_tps);
+    let most = samples.chain(levels).fold(1.0, f64::max);
     let (unit, unit_name) = unit(most, THROUGHPUT);
     let top = 1.15 * most / unit;
     let mut chart = chart(area, Some(&capitalized(scenario.title())), seconds(round), 0.0..top)?;
@@ -112,10 +113,11 @@ fn throughput(area: &Area<'_>, scenario: Scenario, round: &Round) -> Drawn {
 
 /// Draws one level line per phase.
 fn references(chart: &mut Chart<'_, '_>, scenario: Scenario, round: &Round, unit: f64) -> Drawn {
-    let Some(name) = scenario.reference().filter(|_| !round.reference_tps.is_empty()) else { return Ok(()) };
-    let levels = round.fixed.spans.iter().zip(&round.reference_tps).map(|(span, tps)| {
-        let line = [(span.begin_s, tps / unit), (span.end_s, tps / unit)];
-        DashedPathElement::new(line, 2, 2, REFERENCE.stroke_width(2))
+    let Some(name) = scenario.reference().filter(|_| !round.references.is_empty()) else { return Ok(()) };
+    let levels = round.compared.iter().filter_map(|phase| {
+        let level = phase.reference_tps? / unit;
+        let line = [(phase.begin_s, level), (phase.end_s, level)];
+        Some(DashedPathElement::new(line, 2, 2, REFERENCE.stroke_width(2)))
     });
     chart
         .draw_series(levels)?

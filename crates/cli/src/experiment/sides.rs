@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use atrapos_harness::experiment::Setup;
-use atrapos_harness::experiment::comparison::Compared;
+use atrapos_harness::experiment::comparison::{CERTAIN_WIDTH, CONFIDENCE, Compared, Pairs, Ratio};
 use atrapos_harness::experiment::scenario::{Round, Scenario};
 use atrapos_harness::experiment::timeline::{TimedDecision, Timeline};
 use atrapos_harness::median;
@@ -18,7 +18,7 @@ use crate::table::{columns, count, rate};
 
 /// Returns the report of a scenario: the median of all rounds in numbers, the first round in the drawing.
 pub(super) fn report(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round]) -> Result<Report, CliError> {
-    let phases = medians(rounds);
+    let phases = over_rounds(rounds);
     Ok(Report {
         text: text(scenario, setup, rounds, &phases),
         json: json(scenario, rounds, &phases),
@@ -27,31 +27,44 @@ pub(super) fn report(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round]) ->
     })
 }
 
-/// Returns the median of every number of every phase over the rounds.
-fn medians(rounds: &[Round]) -> Vec<Compared> {
+/// Returns every phase over all rounds: the median of every number; ratios are those of the slices of all rounds.
+fn over_rounds(rounds: &[Round]) -> Vec<Compared> {
     let phases = rounds.first().map_or(0, |round| round.compared.len());
     let of_phase = |phase: usize| -> Option<Compared> {
         let all: Vec<&Compared> = rounds.iter().filter_map(|round| round.compared.get(phase)).collect();
+        // A round without the number counts as much as a round with it.
+        let most_have = |having: usize| having * 2 > all.len();
         let over = |number: &dyn Fn(&Compared) -> Option<f64>| {
             let mut numbers: Vec<f64> = all.iter().filter_map(|compared| number(compared)).collect();
-            // A round without the number counts as much as a round with it.
-            (numbers.len() * 2 > all.len()).then(|| median(&mut numbers))
+            most_have(numbers.len()).then(|| median(&mut numbers))
+        };
+        let pooled = |pairs: &dyn Fn(&Compared) -> &Pairs| {
+            let having = all.iter().filter(|compared| !pairs(compared).0.is_empty()).count();
+            let pairs = all.iter().flat_map(|compared| pairs(compared).0.iter().copied());
+            Pairs(if most_have(having) { pairs.collect() } else { Vec::new() })
         };
         let first = (*all.first()?).clone();
         Some(Compared {
             static_tps: over(&|compared| Some(compared.static_tps))?,
             adaptive_tps: over(&|compared| compared.adaptive_tps),
-            ratio: over(&|compared| compared.ratio),
+            whole: pooled(&|compared| &compared.whole),
             adapted_after_s: over(&|compared| compared.adapted_after_s),
             adapted_tps: over(&|compared| compared.adapted_tps),
-            adapted_ratio: over(&|compared| compared.adapted_ratio),
-            worst_ratio: over(&|compared| compared.worst_ratio),
+            adapted: pooled(&|compared| &compared.adapted),
             reference_tps: over(&|compared| compared.reference_tps),
-            reference_ratio: over(&|compared| compared.reference_ratio),
+            to_reference: pooled(&|compared| &compared.to_reference),
             ..first
         })
     };
     (0..phases).filter_map(of_phase).collect()
+}
+
+/// Writes a ratio with its interval; marked, if that is wide.
+fn ratio(ratio: Option<Ratio>) -> String {
+    let Some(ratio) = ratio else { return "-".to_owned() };
+    let mark = if ratio.is_uncertain() { "*" } else { "" };
+    let interval = ratio.interval.map(|(low, high)| format!(" ({low:.2}-{high:.2})")).unwrap_or_default();
+    format!("{:.2}{interval}{mark}", ratio.value)
 }
 
 fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compared]) -> String {
@@ -68,8 +81,7 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
     }
     out.push_str("\n\n");
     let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
-    let ratio = |number: Option<f64>| or_none(number.map(|number| format!("{number:.2}")));
-    let mut header = vec!["phase", "from s", "static tps", "adaptive tps", "ratio", "worst second"];
+    let mut header = vec!["phase", "from s", "static tps", "adaptive tps", "ratio", "worst slice"];
     header.extend(["adapted after s", "adapted tps", "ratio then"]);
     let reference = scenario.reference().map(|what| [format!("{what} tps"), "ratio to it".to_owned()]);
     let mut lines = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
@@ -80,19 +92,36 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
             format!("{:.1}", phase.begin_s),
             rate(phase.static_tps),
             or_none(phase.adaptive_tps.map(rate)),
-            ratio(phase.ratio),
-            ratio(phase.worst_ratio),
+            ratio(phase.whole.ratio()),
+            or_none(phase.whole.worst().map(|worst| format!("{worst:.2}"))),
             or_none(phase.adapted_after_s.map(|after| format!("{after:.1}"))),
             or_none(phase.adapted_tps.map(rate)),
-            ratio(phase.adapted_ratio),
+            ratio(phase.adapted.ratio()),
         ];
         if reference.is_some() {
             line.push(or_none(phase.reference_tps.map(rate)));
-            line.push(ratio(phase.reference_ratio));
+            line.push(ratio(phase.to_reference.ratio()));
         }
         lines.push(line);
     }
     out.push_str(&columns(&lines));
+    let ratios = phases.iter().flat_map(|phase| [&phase.whole, &phase.adapted, &phase.to_reference]);
+    let ratios: Vec<Ratio> = ratios.filter_map(Pairs::ratio).collect();
+    if !ratios.is_empty() {
+        let _ = writeln!(
+            out,
+            "\nin parentheses: the interval that has the true ratio with {:.0}% confidence",
+            100.0 * CONFIDENCE
+        );
+    }
+    if ratios.iter().any(Ratio::is_uncertain) {
+        let _ = writeln!(
+            out,
+            "* uncertain: the interval is wider than {:.0}% of the ratio; more --rounds or --seconds-per-phase narrow it, unless the \
+             phase is one in which a side changed",
+            100.0 * CERTAIN_WIDTH
+        );
+    }
     let decisions = decisions_of(rounds.first());
     if !decisions.is_empty() {
         out.push('\n');
@@ -148,19 +177,24 @@ fn json(scenario: Scenario, rounds: &[Round], phases: &[Compared]) -> Value {
 }
 
 fn phase(phase: &Compared) -> Value {
+    let value = |pairs: &Pairs| pairs.ratio().map(|ratio| ratio.value);
+    let interval = |pairs: &Pairs| pairs.ratio().and_then(|ratio| ratio.interval);
     json!({
         "name": phase.name,
         "begin_s": phase.begin_s,
         "end_s": phase.end_s,
         "static_tps": phase.static_tps,
         "adaptive_tps": phase.adaptive_tps,
-        "ratio": phase.ratio,
+        "ratio": value(&phase.whole),
+        "ratio_interval": interval(&phase.whole),
         "adapted_after_s": phase.adapted_after_s,
         "adapted_tps": phase.adapted_tps,
-        "adapted_ratio": phase.adapted_ratio,
-        "worst_ratio": phase.worst_ratio,
+        "adapted_ratio": value(&phase.adapted),
+        "adapted_ratio_interval": interval(&phase.adapted),
+        "worst_ratio": phase.whole.worst(),
         "reference_tps": phase.reference_tps,
-        "reference_ratio": phase.reference_ratio,
+        "reference_ratio": value(&phase.to_reference),
+        "reference_ratio_interval": interval(&phase.to_reference),
         "repartitionings": phase.repartitionings,
     })
 }
@@ -185,32 +219,41 @@ mod tests {
     use super::*;
 
     fn compared(static_tps: f64, adapted_after_s: Option<f64>) -> Compared {
+        let pairs = |is: bool| Pairs(if is { vec![(2.0 * static_tps, static_tps)] } else { Vec::new() });
         Compared {
             name: "phase",
             begin_s: 0.0,
             end_s: 1.0,
             static_tps,
             adaptive_tps: Some(2.0 * static_tps),
-            ratio: Some(2.0),
+            whole: pairs(true),
             adapted_after_s,
             adapted_tps: None,
-            adapted_ratio: None,
-            worst_ratio: None,
+            adapted: pairs(adapted_after_s.is_some()),
             reference_tps: None,
-            reference_ratio: None,
+            to_reference: Pairs::default(),
             repartitionings: 1,
         }
     }
 
     #[test]
-    fn the_median_of_the_rounds_counts() {
+    fn the_rounds_count_together() {
         let round =
             |static_tps, after| Round { compared: vec![compared(static_tps, after)], ..Round::default() };
         let rounds = [round(10.0, Some(1.0)), round(30.0, None), round(20.0, Some(3.0))];
-        let medians = medians(&rounds);
-        assert_eq!(medians.len(), 1);
-        assert_eq!((medians[0].static_tps, medians[0].adaptive_tps), (20.0, Some(40.0)));
-        assert_eq!(medians[0].adapted_after_s, Some(2.0), "two of three rounds have adapted");
-        assert_eq!(super::medians(&rounds[..2])[0].adapted_after_s, None, "one of two rounds has not");
+        let phases = over_rounds(&rounds);
+        assert_eq!(phases.len(), 1);
+        assert_eq!((phases[0].static_tps, phases[0].adaptive_tps), (20.0, Some(40.0)));
+        assert_eq!(phases[0].adapted_after_s, Some(2.0), "two of three rounds have adapted");
+        assert_eq!((phases[0].whole.0.len(), phases[0].adapted.0.len()), (3, 2));
+        assert_eq!(ratio(phases[0].whole.ratio()), "2.00 (2.00-2.00)");
+        let of_two = over_rounds(&rounds[..2]);
+        assert_eq!(of_two[0].adapted_after_s, None, "one of two rounds has not");
+        assert_eq!(ratio(of_two[0].adapted.ratio()), "-");
+        assert_eq!(
+            ratio(over_rounds(&rounds[..1])[0].whole.ratio()),
+            "2.00*",
+            "nothing is known from one slice"
+        );
     }
 }

@@ -110,6 +110,11 @@ fn a_change_of_class_is_shown_side_by_side() {
     assert_is_a_timeline(&result.csv, &["static", "adaptive"]);
     assert_eq!(result.json["reference"], "best fixed scheme");
     assert!(result.json["phases"][2]["reference_tps"].as_f64().is_some_and(|tps| tps > 0.0));
+    for phase in result.json["phases"].as_array().expect("a list") {
+        let number = |at: &Value| at.as_f64().expect("there are two pairs of slices");
+        let (low, high) = (number(&phase["ratio_interval"][0]), number(&phase["ratio_interval"][1]));
+        assert!(low <= number(&phase["ratio"]) && number(&phase["ratio"]) <= high, "{phase}");
+    }
     let decisions = result.json["decisions"].as_array().expect("a list");
     assert!(!decisions.is_empty());
     for decision in decisions {

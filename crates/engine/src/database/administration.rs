@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use atrapos_durability::backup::{BackupReport, backup};
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_placement::adaptation::{AdaptationEvent, SchemeSearch};
+use atrapos_placement::adaptation::{AdaptationEvent, SchemeSearch, Suspension};
 use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 use atrapos_runtime::WorkerId;
 
@@ -51,6 +51,18 @@ impl Database {
         refuse_on_worker()?;
         let refused = |why: String| Abort::explained(AbortReason::OutOfMemory, why);
         self.memory.as_ref().map_or(Ok(()), |memory| memory.reserve(bytes).map_err(refused))
+    }
+
+    /// Suspends adaptation until what is returned is dropped: the controller decides nothing, the scheme stays as it is, and for both
+    /// no time passes. So whoever stops the load for a while, to back up the machine or to measure something else on it, does not
+    /// make the controller look for a reason. A change that is under way ends first. Statements, checkpoints and all else that
+    /// changes the scheme or needs it to stay waits for the end, so do not call any from the thread that has suspended adaptation.
+    ///
+    /// # Errors
+    /// The caller is on a worker's thread.
+    pub fn suspend_adaptation(&self) -> Result<Suspension<'_>, Abort> {
+        refuse_on_worker()?;
+        Ok(self.adaptive.suspend())
     }
 
     /// Returns the decisions about partitioning and placement since the database was opened, those not to act included, the

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use atrapos::{Adaptation, Database, KeyRange, SchemeChange, WorkerId};
 
@@ -175,7 +176,7 @@ fn ranges_are_shown_with_their_ends(db: &Database) {
 #[test]
 fn the_numbers_of_decisions_go_on() {
     let mut adaptation = Adaptation::default();
-    adaptation.controller.interval = std::time::Duration::from_millis(100);
+    adaptation.controller.interval = Duration::from_millis(100);
     let builder = Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
     let db = builder.adaptation(adaptation).in_memory().unwrap();
     load_items(&db, 100, 1);
@@ -190,4 +191,37 @@ fn the_numbers_of_decisions_go_on() {
     let later = db.adaptation_history_after(1);
     assert_eq!((later[0].0, later[0].1.decision.to_string()), (2, first[1].1.decision.to_string()));
     assert!(db.adaptation_history_after(u64::MAX).is_empty());
+}
+
+#[test]
+fn no_time_passes_for_adaptation_that_is_suspended() {
+    const SUSPENDED: Duration = Duration::from_millis(500);
+    let mut adaptation = Adaptation::default();
+    adaptation.controller.interval = Duration::from_millis(20);
+    let builder = Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
+    let db = builder.adaptation(adaptation).in_memory().unwrap();
+    load_items(&db, 100, 1);
+    let after = |decisions: usize| loop {
+        let history = db.adaptation_history();
+        if history.len() > decisions {
+            break history;
+        }
+        std::thread::yield_now();
+    };
+    after(1);
+    let suspension = db.suspend_adaptation().unwrap();
+    let before = db.adaptation_history();
+    std::thread::sleep(SUSPENDED);
+    assert_eq!(db.adaptation_history().len(), before.len(), "nothing is decided");
+    drop(suspension);
+    let next = &after(before.len())[before.len()];
+    assert!(next.decision.at_ns >= before[before.len() - 1].decision.at_ns);
+    let now_ns = db.activity().unwrap().at_ns;
+    assert!(
+        now_ns - next.decision.at_ns >= SUSPENDED.as_nanos() as u64,
+        "at {} of {now_ns}",
+        next.decision.at_ns
+    );
+    // What needs the scheme to stay goes on.
+    db.verify().unwrap();
 }

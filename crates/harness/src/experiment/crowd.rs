@@ -2,8 +2,8 @@
 //!
 //! Owns: the sessions and their counters. Never: decides which worker is lost.
 //!
-//! Invariants: the number of sessions stays the same; none lives on a worker that may own no data, once
-//! [`Crowd::gather`] was called; the counts of a session are kept when it moves.
+//! Invariants: between [`Crowd::gather`] and [`Crowd::pause`] the number of sessions stays the same, and none lives on a worker that
+//! may own no data; the counts of a session are kept when it moves or ends.
 
 use std::sync::Arc;
 
@@ -34,19 +34,13 @@ pub(crate) struct Crowd<'a> {
 }
 
 impl<'a> Crowd<'a> {
-    /// Starts `per_worker` sessions for every worker of `db`.
-    pub(crate) fn start(
-        db: &'a Database,
-        workload: &'a dyn ClientSource,
-        per_worker: usize,
-    ) -> Result<Crowd<'a>, RunError> {
+    /// Returns a crowd of `per_worker` sessions for every worker of `db`, none of which runs before [`Crowd::gather`].
+    pub(crate) fn new(db: &'a Database, workload: &'a dyn ClientSource, per_worker: usize) -> Crowd<'a> {
         let homes = (0..db.workers()).map(|_| Vec::new()).collect();
-        let mut crowd = Crowd { db, workload, homes, per_worker, past: Vec::new(), streams: 0 };
-        crowd.gather()?;
-        Ok(crowd)
+        Crowd { db, workload, homes, per_worker, past: Vec::new(), streams: 0 }
     }
 
-    /// Moves sessions off workers that may own no data now, and back to those that may again.
+    /// Starts the sessions that do not run, moves others off workers that may own no data now, and back to those that may again.
     pub(crate) fn gather(&mut self) -> Result<(), RunError> {
         let available = self.db.available_workers();
         let hosts: Vec<WorkerId> =
@@ -117,13 +111,21 @@ impl<'a> Crowd<'a> {
         Snapshot::sum(self.recorders(), self.workload.classes().len())
     }
 
-    /// Ends all sessions and returns their outcomes, for the auditor.
-    pub(crate) fn leave(mut self) -> Result<Ledger, RunError> {
+    /// Ends all sessions, until the crowd gathers again.
+    pub(crate) fn pause(&mut self) -> Result<(), RunError> {
+        let groups: Vec<Group> = self.homes.iter_mut().flat_map(std::mem::take).collect();
+        // All are told before the first is waited for.
+        groups.iter().for_each(|group| group.recorder.stop());
         let mut ended = Ok(());
-        for group in self.homes.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
+        for group in groups {
             ended = ended.and(self.end(group));
         }
-        ended?;
+        ended
+    }
+
+    /// Ends all sessions and returns their outcomes, for the auditor.
+    pub(crate) fn leave(mut self) -> Result<Ledger, RunError> {
+        self.pause()?;
         let mut ledger = Ledger::new();
         ledger.add(&self.snapshot().tallies);
         Ok(ledger)

@@ -329,7 +329,8 @@ fn under_load(
     watch: &mut dyn FnMut(Watched<'_>),
 ) -> Result<(Running, Ledger), ExperimentError> {
     let mut boundaries = boundaries(db, workload.rows, COUNTS[COUNTS.len() - 1])?;
-    let crowd = Crowd::start(db, workload, setup.sessions)?;
+    let mut crowd = Crowd::new(db, workload, setup.sessions);
+    crowd.gather()?;
     let moment = || {
         let (completed, counters) = (crowd.completed(), crowd.snapshot());
         Moment { at: Instant::now(), completed, counters }

@@ -7,11 +7,13 @@
 //! - the *adaptive* side starts with the same scheme;
 //! - the *reference*, where a scenario has one, is the level that the adaptive side should reach: for every phase a
 //!   fresh database with the best fixed scheme for it.
+//!
+//! All sides of a phase take turns ([`super::timeline`]).
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use atrapos::{Abort, Database, SchemeChange, WorkerId};
+use atrapos::{Builder, Database, SchemeChange, WorkerId};
 use atrapos_workloads::pair::{Pair, Tables as PairTables};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::{Class, Mix};
@@ -20,7 +22,7 @@ use atrapos_workloads::{KeyChoice, Workload};
 
 use super::comparison::{Compared, Sides};
 use super::shifting::Shifting;
-use super::timeline::{self, Phase, Timeline, WorkerEvent};
+use super::timeline::{self, Phase, Side, Timeline, Turn, WorkerEvent};
 use super::{ExperimentError, Setup, Watched, audit_and_close};
 
 /// An experiment in which a condition changes, and one side adapts.
@@ -145,12 +147,16 @@ impl Scenario {
     pub fn length(self, setup: &Setup<'_>, rounds: u32) -> Duration {
         let phases: Duration =
             self.phases(setup.phase, setup.workers, 0).iter().map(|phase| phase.length).sum();
-        let sides = match (setup.static_only, self.reference()) {
+        phases * self.sides(setup) * rounds
+    }
+
+    /// Returns the number of databases that are open at once.
+    fn sides(self, setup: &Setup<'_>) -> u32 {
+        match (setup.static_only, self.reference()) {
             (true, _) => 1,
             (false, None) => 2,
             (false, Some(_)) => 3,
-        };
-        phases * sides * rounds
+        }
     }
 
     /// Returns the changes that make the scheme that the static and the adaptive side start with: a scheme chosen
@@ -191,13 +197,6 @@ impl Scenario {
     }
 }
 
-/// One side of a scenario.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Static,
-    Adaptive,
-}
-
 /// Results of all sides in one round.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
@@ -205,14 +204,13 @@ pub struct Round {
     pub fixed: Timeline,
     /// The adaptive side, unless only the static one was wanted.
     pub adaptive: Option<Timeline>,
-    /// Throughput of the reference by phase, if there is one.
-    pub reference_tps: Vec<f64>,
+    /// The reference by phase, if there is one.
+    pub references: Vec<Timeline>,
     /// The phases compared.
     pub compared: Vec<Compared>,
 }
 
-/// Runs all sides of a scenario, `rounds` times; the sides take turns to be first. The reported times add up to
-/// [`Scenario::length`].
+/// Runs all sides of a scenario, `rounds` times. The reported times add up to [`Scenario::length`].
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -241,88 +239,110 @@ fn run_on<W: Workload>(
     watch: &mut dyn FnMut(Watched<'_>),
 ) -> Result<Vec<Round>, ExperimentError> {
     let workload = Shifting::new(settings).unwrap_or_else(|| unreachable!("every scenario has settings"));
-    let mut side = |side: Side| run_side(scenario, setup, &workload, side, interrupt, watch);
-    let mut all = Vec::new();
-    for number in 0..rounds {
-        let mut round = Round::default();
-        if setup.static_only {
-            round.fixed = side(Side::Static)?;
-        } else if number % 2 == 0 {
-            round.fixed = side(Side::Static)?;
-            round.adaptive = Some(side(Side::Adaptive)?);
+    let experiment = Running { scenario, setup, workload, interrupt };
+    (0..rounds).map(|number| experiment.round(number % 2 == 1, watch)).collect()
+}
+
+/// An experiment that runs.
+struct Running<'a, W> {
+    scenario: Scenario,
+    setup: &'a Setup<'a>,
+    workload: Shifting<W>,
+    interrupt: &'a AtomicBool,
+}
+
+impl<W: Workload> Running<'_, W> {
+    /// Runs all sides once; if `is_reversed`, the other one is first.
+    fn round(&self, is_reversed: bool, watch: &mut dyn FnMut(Watched<'_>)) -> Result<Round, ExperimentError> {
+        let Setup { workers, sessions, static_only, adaptation, .. } = *self.setup;
+        let (fixed_db, fixed_opened) = self.open(watch, |builder| builder.workers(workers).fixed_scheme())?;
+        let adaptive_db = if static_only {
+            None
         } else {
-            round.adaptive = Some(side(Side::Adaptive)?);
-            round.fixed = side(Side::Static)?;
-        }
-        all.push(round);
-    }
-    let phases = scenario.phases(setup.phase, setup.workers, 0);
-    for round in &mut all {
-        if scenario.reference().is_some() && !setup.static_only {
-            for phase in &phases {
-                round.reference_tps.push(reference(scenario, setup, &workload, phase, interrupt, watch)?);
+            Some(self.open(watch, |builder| builder.workers(workers).adaptation(adaptation))?)
+        };
+        let core = fixed_db.worker_reports().last().and_then(|report| report.core).unwrap_or(0);
+        let phases = self.scenario.phases(self.setup.phase, workers, core);
+        let mut fixed = Side::new(&fixed_db, fixed_opened, &self.workload, sessions, true)?;
+        let adaptive = adaptive_db.as_ref();
+        let mut adaptive = adaptive
+            .map(|(db, opened)| Side::new(db, *opened, &self.workload, sessions, true))
+            .transpose()?;
+        let mut round = Round::default();
+        for (at, phase) in phases.iter().enumerate() {
+            self.workload.turn_to(phase.setting);
+            let mut sides: Vec<&mut dyn Turn> = vec![&mut fixed];
+            sides.extend(adaptive.iter_mut().map(|side| side as &mut dyn Turn));
+            if at == 0 {
+                timeline::warm_up(&mut sides, phase)?;
             }
+            round.references.extend(self.phase(sides, phase, is_reversed, watch)?);
+        }
+        let (timeline, ledger) = fixed.end()?;
+        audit_and_close(fixed_db, &self.workload, &ledger)?;
+        round.fixed = timeline;
+        let ended = adaptive.map(Side::end).transpose()?;
+        if let (Some((timeline, ledger)), Some((db, _))) = (ended, adaptive_db) {
+            audit_and_close(db, &self.workload, &ledger)?;
+            round.adaptive = Some(timeline);
         }
         let compare = |(at, phase): (usize, &Phase)| {
-            let reference_tps = round.reference_tps.get(at).copied();
-            let sides = Sides { fixed: &round.fixed, adaptive: round.adaptive.as_ref(), reference_tps };
-            sides.compare(phase.name, at)
+            let (adaptive, reference) = (round.adaptive.as_ref(), round.references.get(at));
+            Sides { fixed: &round.fixed, adaptive, reference }.compare(phase.name, at)
         };
         round.compared = phases.iter().enumerate().filter_map(compare).collect();
+        Ok(round)
     }
-    Ok(all)
-}
 
-fn run_side<W: Workload>(
-    scenario: Scenario,
-    setup: &Setup<'_>,
-    workload: &Shifting<W>,
-    side: Side,
-    interrupt: &AtomicBool,
-    watch: &mut dyn FnMut(Watched<'_>),
-) -> Result<Timeline, ExperimentError> {
-    watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
-    let (db, opened) = setup.loaded(workload, |builder| {
-        let builder = builder.workers(setup.workers);
-        match side {
-            Side::Static => builder.fixed_scheme(),
-            Side::Adaptive => builder.adaptation(setup.adaptation),
+    /// Opens a database with the scheme that the static and the adaptive side start with.
+    fn open(
+        &self,
+        watch: &mut dyn FnMut(Watched<'_>),
+        settings: impl FnOnce(Builder) -> Builder,
+    ) -> Result<(Database, Instant), ExperimentError> {
+        watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
+        let (db, opened) = self.setup.loaded(&self.workload, settings)?;
+        let changes = self.scenario.first_scheme(&db)?;
+        if !changes.is_empty() {
+            db.repartition(changes)?;
         }
-    })?;
-    let changes = scenario.first_scheme(&db)?;
-    if !changes.is_empty() {
-        db.repartition(changes)?;
+        Ok((db, opened))
     }
-    let core = db.worker_reports().last().and_then(|report| report.core).unwrap_or(0);
-    let phases = scenario.phases(setup.phase, setup.workers, core);
-    let (timeline, ledger) = timeline::run(&db, opened, workload, &phases, setup.sessions, interrupt, watch)?;
-    audit_and_close(db, workload, &ledger)?;
-    Ok(timeline)
-}
 
-/// Measures the throughput of a phase on a fresh database that has only the workers available in it, and the best fixed scheme.
-fn reference<W: Workload>(
-    scenario: Scenario,
-    setup: &Setup<'_>,
-    workload: &Shifting<W>,
-    phase: &Phase,
-    interrupt: &AtomicBool,
-    watch: &mut dyn FnMut(Watched<'_>),
-) -> Result<f64, ExperimentError> {
-    watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
-    let lost = usize::from(matches!(phase.event, Some(WorkerEvent::Lost(_))));
-    let workers = (setup.workers - lost).max(1);
-    let (db, opened) = setup.loaded(workload, |builder| builder.workers(workers).fixed_scheme())?;
-    let changes = scenario.best_scheme(&db, setup.rows)?;
-    if !changes.is_empty() {
-        db.repartition(changes)?;
+    /// Runs a phase of these sides and of the reference, if there is one: a fresh database that has only the workers available in the
+    /// phase, and the best fixed scheme. Returns its timeline.
+    fn phase(
+        &self,
+        mut sides: Vec<&mut (dyn Turn + '_)>,
+        phase: &Phase,
+        is_reversed: bool,
+        watch: &mut dyn FnMut(Watched<'_>),
+    ) -> Result<Option<Timeline>, ExperimentError> {
+        let setup = self.setup;
+        if self.scenario.reference().is_none() || setup.static_only {
+            timeline::run_phase(&mut sides, phase, is_reversed, self.interrupt, watch)?;
+            return Ok(None);
+        }
+        watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
+        let lost = usize::from(matches!(phase.event, Some(WorkerEvent::Lost(_))));
+        let workers = (setup.workers - lost).max(1);
+        let (db, opened) = setup.loaded(&self.workload, |builder| builder.workers(workers).fixed_scheme())?;
+        let changes = self.scenario.best_scheme(&db, setup.rows)?;
+        if !changes.is_empty() {
+            db.repartition(changes)?;
+        }
+        // The number of clients is that of the other sides.
+        let sessions = (setup.sessions * setup.workers).div_ceil(workers);
+        let mut reference = Side::new(&db, opened, &self.workload, sessions, false)?;
+        timeline::warm_up(&mut [&mut reference], phase)?;
+        let mut all: Vec<&mut dyn Turn> = Vec::new();
+        all.extend(sides.into_iter().map(|side| -> &mut dyn Turn { side }));
+        all.push(&mut reference);
+        timeline::run_phase(&mut all, phase, is_reversed, self.interrupt, watch)?;
+        let (timeline, ledger) = reference.end()?;
+        audit_and_close(db, &self.workload, &ledger)?;
+        Ok(Some(timeline))
     }
-    let alone = Phase { event: None, ..phase.clone() };
-    // The number of clients is that of the other sides.
-    let sessions = (setup.sessions * setup.workers).div_ceil(workers);
-    let (timeline, ledger) = timeline::run(&db, opened, workload, &[alone], sessions, interrupt, watch)?;
-    audit_and_close(db, workload, &ledger)?;
-    timeline.spans.first().map(|span| span.tps).ok_or_else(|| Abort::user("a phase of no length").into())
 }
 
 /// Refuses settings that are impossible: the loss of the only worker, or more data than fits in memory.
@@ -334,6 +354,7 @@ pub fn check(
     setup: &Setup<'_>,
     available_bytes: Option<u64>,
 ) -> Result<(), ExperimentError> {
+    let available_bytes = available_bytes.map(|bytes| bytes / u64::from(scenario.sides(setup)));
     if scenario == Scenario::Failure && setup.workers < 2 {
         return Err(ExperimentError::Setting(
             "the only worker cannot be lost; use at least 2 --workers".to_owned(),

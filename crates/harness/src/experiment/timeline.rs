@@ -1,21 +1,25 @@
-//! One side of an experiment from its beginning to its end: phases one after the other under clients that never pause.
+//! The sides of an experiment from its beginning to its end: phases one after the other, in which the sides take turns.
 //!
-//! Owns: the times at which phases change, and the throughput over time. Never: opens or loads a database, or compares
-//! sides.
+//! Owns: the times at which phases change and sides take turns, and the throughput of each over time. Never: opens or loads a
+//! database, or compares sides.
 //!
-//! The controller of an adaptive database has a clock of its own. So a side runs all its phases in one go, before or
-//! after the others: a pause would look like a change of the throughput.
+//! All databases stay open, and each runs for a slice of at most [`SLICE`] while the others rest; the order of every second round of
+//! slices is the reverse. So what the machine does besides hits all sides alike. A database that rests has no sessions, and its
+//! controller is [suspended](Database::suspend_adaptation): for it there is no pause. All times of a side, those of its decisions
+//! included, are the time in which it ran.
+//!
+//! Invariant: at most one side runs at any moment.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos::activity::Activity;
-use atrapos::{AdaptationEvent, Database, WorkerId};
-use atrapos_workloads::{Ledger, Workload};
+use atrapos::{AdaptationEvent, Database, Suspension, WorkerId};
+use atrapos_workloads::Ledger;
 
 use super::crowd::Crowd;
-use super::shifting::Shifting;
 use super::{ExperimentError, Watched};
+use crate::driver::ClientSource;
 
 /// Change of the workers at the beginning of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,13 @@ pub struct Phase {
     pub event: Option<WorkerEvent>,
 }
 
+impl Phase {
+    /// Returns the number of its slices. They are of equal length.
+    fn slices(&self) -> u32 {
+        u32::try_from(self.length.as_millis().div_ceil(SLICE.as_millis())).unwrap_or(u32::MAX).max(1)
+    }
+}
+
 /// The throughput during a short time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
@@ -51,7 +62,7 @@ pub struct Sample {
     pub tps: f64,
 }
 
-/// Result of a phase.
+/// Result of a phase, or of a slice of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
     /// Its beginning, in seconds since the first phase began.
@@ -78,6 +89,8 @@ pub struct Timeline {
     pub samples: Vec<Sample>,
     /// Results by phase.
     pub spans: Vec<Span>,
+    /// Results of the slices of each phase.
+    pub slices: Vec<Vec<Span>>,
     /// Decisions in order of time; those made while the database was loaded included.
     pub decisions: Vec<TimedDecision>,
     /// The activity of the database when the first phase began and after each of them, with the name of the moment.
@@ -93,73 +106,204 @@ impl Timeline {
             .iter()
             .filter(move |sample| within.is_some_and(|(begin, end)| (begin..=end).contains(&sample.time_s)))
     }
+
+    /// Returns the slices of a phase.
+    #[must_use]
+    pub fn slices_of(&self, phase: usize) -> &[Span] {
+        self.slices.get(phase).map_or(&[], Vec::as_slice)
+    }
 }
 
+/// Length of a slice, at most.
+pub const SLICE: Duration = Duration::from_millis(500);
+
 /// Length of one sample.
-pub const SAMPLE: Duration = Duration::from_millis(200);
+pub const SAMPLE: Duration = Duration::from_millis(100);
 
 /// Time for which clients run before the first phase begins.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Runs the phases. `opened` is the moment at which the database was opened, on whose clock decisions are made. Returns
-/// the measurements, and the outcomes of all transactions.
-pub(crate) fn run<W: Workload>(
-    db: &Database,
-    opened: Instant,
-    workload: &Shifting<W>,
-    phases: &[Phase],
-    sessions_per_worker: usize,
-    interrupt: &AtomicBool,
-    watch: &mut dyn FnMut(Watched<'_>),
-) -> Result<(Timeline, Ledger), ExperimentError> {
-    let Some(first) = phases.first() else { return Ok((Timeline::default(), Ledger::new())) };
-    workload.turn_to(first.setting);
-    let mut crowd = Crowd::start(db, workload, sessions_per_worker)?;
-    std::thread::sleep(WARM_UP.min(first.length));
-    let began = Instant::now();
-    let seconds = |at: Instant| at.duration_since(began).as_secs_f64();
-    let mut timeline = Timeline::default();
-    timeline.moments.push(("at the beginning".to_owned(), db.activity()?));
-    let mut end = began;
-    let mut last = (began, crowd.completed());
-    for phase in phases {
-        let start = last;
-        end += phase.length;
-        workload.turn_to(phase.setting);
-        if let Some(event) = phase.event {
+/// A database with its clients, which runs for a slice now and then.
+pub(crate) struct Side<'a> {
+    db: &'a Database,
+    crowd: Crowd<'a>,
+    /// While it rests.
+    rest: Option<Suspension<'a>>,
+    /// Time from the opening to the first phase, on the clock of its controller.
+    before: Duration,
+    /// Time for which it has run since the first phase began.
+    ran: Duration,
+    /// The same when the present phase began.
+    phase_began: Duration,
+    /// False if no worker is lost here.
+    loses_workers: bool,
+    timeline: Timeline,
+}
+
+impl<'a> Side<'a> {
+    /// Returns a side that rests. `opened` is the moment at which the database was opened; without `loses_workers` it has the workers
+    /// of the phase already.
+    pub(crate) fn new(
+        db: &'a Database,
+        opened: Instant,
+        workload: &'a dyn ClientSource,
+        sessions_per_worker: usize,
+        loses_workers: bool,
+    ) -> Result<Side<'a>, ExperimentError> {
+        let rest = db.suspend_adaptation()?;
+        Ok(Side {
+            db,
+            crowd: Crowd::new(db, workload, sessions_per_worker),
+            rest: Some(rest),
+            before: opened.elapsed(),
+            ran: Duration::ZERO,
+            phase_began: Duration::ZERO,
+            loses_workers,
+            timeline: Timeline::default(),
+        })
+    }
+
+    /// Ends the side. Returns the measurements, and the outcomes of all transactions.
+    pub(crate) fn end(mut self) -> Result<(Timeline, Ledger), ExperimentError> {
+        let before_s = self.before.as_secs_f64();
+        let timed = |event: AdaptationEvent| {
+            let time_s = event.decision.at_ns as f64 / 1e9 - before_s;
+            TimedDecision { time_s, event }
+        };
+        self.timeline.decisions = self.db.adaptation_history().into_iter().map(timed).collect();
+        Ok((self.timeline, self.crowd.leave()?))
+    }
+}
+
+/// One of several that take turns.
+pub(crate) trait Turn {
+    /// Lets the clients run before anything is measured.
+    fn warm_up(&mut self, time: Duration) -> Result<(), ExperimentError>;
+
+    fn begin_phase(&mut self);
+
+    /// Runs a slice of a phase, from 0.
+    fn run(
+        &mut self,
+        phase: &Phase,
+        slice: u32,
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(Watched<'_>),
+    ) -> Result<(), ExperimentError>;
+
+    fn end_phase(&mut self, phase: &Phase) -> Result<(), ExperimentError>;
+}
+
+impl Turn for Side<'_> {
+    fn warm_up(&mut self, time: Duration) -> Result<(), ExperimentError> {
+        self.crowd.gather()?;
+        self.rest = None;
+        let began = Instant::now();
+        std::thread::sleep(time);
+        self.rest = Some(self.db.suspend_adaptation()?);
+        self.before += began.elapsed();
+        self.crowd.pause()?;
+        self.timeline.moments.push(("at the beginning".to_owned(), self.db.activity()?));
+        Ok(())
+    }
+
+    fn begin_phase(&mut self) {
+        self.phase_began = self.ran;
+        self.timeline.slices.push(Vec::new());
+    }
+
+    fn run(
+        &mut self,
+        phase: &Phase,
+        slice: u32,
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(Watched<'_>),
+    ) -> Result<(), ExperimentError> {
+        let until = self.phase_began + phase.length * (slice + 1) / phase.slices();
+        self.crowd.gather()?;
+        self.rest = None;
+        let resumed = Instant::now();
+        let from = (self.ran, self.crowd.completed());
+        if let Some(event) = phase.event.filter(|_| slice == 0 && self.loses_workers) {
             match event {
-                WorkerEvent::Lost(worker) => db.retire_worker(worker).map(drop)?,
-                WorkerEvent::Back { core } => db.add_worker(core).map(drop)?,
+                WorkerEvent::Lost(worker) => self.db.retire_worker(worker).map(drop)?,
+                WorkerEvent::Back { core } => self.db.add_worker(core).map(drop)?,
             }
-            crowd.gather()?;
+            self.crowd.gather()?;
         }
+        let mut last = from;
         loop {
-            let now = Instant::now();
-            if now >= end {
+            let left = until.saturating_sub(from.0 + resumed.elapsed());
+            // A very short last sample would be mostly noise.
+            let is_last = left < SAMPLE * 3 / 2;
+            std::thread::sleep(if is_last { left } else { SAMPLE });
+            if is_last {
+                self.rest = Some(self.db.suspend_adaptation()?);
+            }
+            let now = (from.0 + resumed.elapsed(), self.crowd.completed());
+            let tps = rate(last, now);
+            self.timeline.samples.push(Sample { time_s: now.0.as_secs_f64(), tps });
+            watch(Watched { what: phase.name, elapsed: now.0.saturating_sub(last.0), tps });
+            last = now;
+            if is_last {
                 break;
             }
             if interrupt.load(Ordering::Relaxed) {
                 return Err(ExperimentError::Interrupted);
             }
-            // A very short last sample would be mostly noise.
-            let left = end - now;
-            std::thread::sleep(if left < SAMPLE * 3 / 2 { left } else { SAMPLE });
-            let at = (Instant::now(), crowd.completed());
-            let tps = (at.1 - last.1) as f64 / at.0.duration_since(last.0).as_secs_f64().max(1e-9);
-            timeline.samples.push(Sample { time_s: seconds(at.0), tps });
-            watch(Watched { what: phase.name, elapsed: at.0.duration_since(last.0), tps });
-            last = at;
         }
-        let tps = (last.1 - start.1) as f64 / last.0.duration_since(start.0).as_secs_f64().max(1e-9);
-        timeline.moments.push((format!("after {}", phase.name), db.activity()?));
-        timeline.spans.push(Span { begin_s: seconds(start.0), end_s: seconds(last.0), tps });
+        self.ran = last.0;
+        if let Some(slices) = self.timeline.slices.last_mut() {
+            slices.push(span(from, last));
+        }
+        Ok(self.crowd.pause()?)
     }
-    let ledger = crowd.leave()?;
-    let offset_s = began.duration_since(opened).as_secs_f64();
-    let timed = |event: AdaptationEvent| {
-        let time_s = event.decision.at_ns as f64 / 1e9 - offset_s;
-        TimedDecision { time_s, event }
-    };
-    timeline.decisions = db.adaptation_history().into_iter().map(timed).collect();
-    Ok((timeline, ledger))
+
+    fn end_phase(&mut self, phase: &Phase) -> Result<(), ExperimentError> {
+        // What its sessions completed while they ended is of no phase.
+        let slices = self.timeline.slices.last().map_or(&[][..], Vec::as_slice);
+        let completed: f64 = slices.iter().map(|slice| slice.tps * (slice.end_s - slice.begin_s)).sum();
+        let (begin_s, end_s) = (self.phase_began.as_secs_f64(), self.ran.as_secs_f64());
+        let tps = completed / (end_s - begin_s).max(1e-9);
+        self.timeline.spans.push(Span { begin_s, end_s, tps });
+        self.timeline.moments.push((format!("after {}", phase.name), self.db.activity()?));
+        Ok(())
+    }
+}
+
+/// A time for which a side has run, and the transactions it has completed.
+type Reached = (Duration, u64);
+
+fn rate(from: Reached, to: Reached) -> f64 {
+    (to.1 - from.1) as f64 / to.0.saturating_sub(from.0).as_secs_f64().max(1e-9)
+}
+
+fn span(from: Reached, to: Reached) -> Span {
+    Span { begin_s: from.0.as_secs_f64(), end_s: to.0.as_secs_f64(), tps: rate(from, to) }
+}
+
+/// Lets the clients of each side run for a while, one after the other, before anything is measured.
+pub(crate) fn warm_up(sides: &mut [&mut (dyn Turn + '_)], first: &Phase) -> Result<(), ExperimentError> {
+    sides.iter_mut().try_for_each(|side| side.warm_up(WARM_UP.min(first.length)))
+}
+
+/// Runs a phase: slices of all sides in turn. If `is_reversed`, the last side is the first in the first round of slices.
+pub(crate) fn run_phase(
+    sides: &mut [&mut (dyn Turn + '_)],
+    phase: &Phase,
+    is_reversed: bool,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Watched<'_>),
+) -> Result<(), ExperimentError> {
+    if is_reversed {
+        sides.reverse();
+    }
+    sides.iter_mut().for_each(|side| side.begin_phase());
+    for slice in 0..phase.slices() {
+        for side in sides.iter_mut() {
+            side.run(phase, slice, interrupt, watch)?;
+        }
+        sides.reverse();
+    }
+    sides.iter_mut().try_for_each(|side| side.end_phase(phase))
 }

@@ -121,7 +121,7 @@ impl Adaptive {
 
     /// Looks at the cores of the workers, if that has not been done for a while. See [`CoreWatch`].
     pub(super) fn look_after_cores(&self) {
-        let Some(threads) = self.threads.get() else { return };
+        let Some(threads) = self.threads.get().filter(|_| !self.is_suspended()) else { return };
         let now = self.handle.clock().now();
         {
             let mut state = self.lock();
@@ -157,7 +157,7 @@ impl Adaptive {
     fn throughput_now_tps(&self) -> f64 {
         let (since, before) = self.lock().observed;
         let clock = self.handle.clock();
-        rate(self.committed() - before, clock.ns(clock.now().since(since)))
+        rate(self.committed() - before, clock.ns(self.now().since(since)))
     }
 }
 

@@ -88,7 +88,7 @@ impl Adaptive {
     /// Reads the counters.
     pub(super) fn glance(&self) -> Result<Glance, Abort> {
         let workers = self.ask_all(|worker| worker.shard().monitor.so_far(worker))?;
-        Ok(Glance { at: self.handle.clock().now(), committed: self.committed(), workers })
+        Ok(Glance { at: self.now(), committed: self.committed(), workers })
     }
 
     /// Returns the difference between two glances; no statistics were collected in between.
@@ -123,7 +123,7 @@ impl Adaptive {
     /// Collects the statistics of the workers, which begin anew.
     pub(super) fn observe(&self) -> Result<Observed, Abort> {
         let workers = self.ask_all(|worker| worker.shard().monitor.collect(worker))?;
-        let now = self.handle.clock().now();
+        let now = self.now();
         let since = std::mem::replace(&mut self.lock().taken, now);
         let elapsed = Duration::from_nanos(self.handle.clock().ns(now.since(since)));
         let cycles_per_tick = CYCLES_PER_NS * self.handle.clock().ns_per_tick();
@@ -133,11 +133,6 @@ impl Adaptive {
     /// Returns the number of transactions that have committed since the database was opened.
     pub(super) fn committed(&self) -> u64 {
         self.stats.iter().map(|stats| stats.read().committed).sum()
-    }
-
-    pub(super) fn since_opening_ns(&self) -> u64 {
-        let clock = self.handle.clock();
-        clock.ns(clock.now().since(self.opened))
     }
 }
 
