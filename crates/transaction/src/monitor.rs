@@ -223,10 +223,10 @@ impl Monitor {
         left <= 1
     }
 
-    /// Returns true if the next event is recorded, or the beginning of the one after it: it has to keep its accesses.
+    /// Returns true if the next event is recorded: it has to keep its accesses.
     #[inline(always)]
-    pub(crate) fn records_soon(&self) -> bool {
-        self.left.get() <= 2
+    pub(crate) fn records_next(&self) -> bool {
+        self.left.get() <= 1
     }
 
     /// Counts an event that is not recorded.

@@ -68,8 +68,8 @@ pub(crate) struct ExperimentArgs {
     /// Length of a phase, in seconds [default: such that everything takes about a minute].
     #[arg(long, value_name = "S", help_heading = "Measurement")]
     pub(crate) seconds_per_phase: Option<f64>,
-    /// Number of runs of each side of an adapt- experiment, or rung of atrapos-fig6; they take turns to be first. The median of the
-    /// rounds counts.
+    /// Number of runs, each with fresh databases, of all sides of an adapt- experiment, or of all rungs of atrapos-fig6. Medians count;
+    /// ratios of sides are those of all runs together.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
     pub(crate) rounds: u32,
     /// Pairs of runs that monitoring-cost compares.

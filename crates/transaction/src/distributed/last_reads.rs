@@ -29,7 +29,7 @@ pub(super) fn read_last(
     if peers.subordinates.borrow().contains_key(&(link.instance, txn)) {
         return Err("it asks for the last rows of a transaction that has a part here".to_owned());
     }
-    if shard.monitor.records_soon() {
+    if shard.monitor.records_next() {
         return Ok(false);
     }
     let tables = shard.tables.borrow();

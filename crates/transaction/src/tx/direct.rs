@@ -11,8 +11,8 @@
 //! changes are undone, and [`Tx`](super::Tx) runs the procedure again from the beginning. So a procedure may run twice, as after a
 //! deadlock, and `Tx` reports a procedure that awaits anything but its own operations. When many give up, the next ones are not
 //! attempted for a while; those that leave their instance before they have changed anything do not count. A procedure that knows
-//! from its arguments that it needs data elsewhere says so ([`StoredProcedure::stays_home`]). Nor is a transaction attempted whose
-//! accesses the monitor is about to record.
+//! from its arguments that it needs data elsewhere says so ([`StoredProcedure::stays_home`]). One that the monitor records keeps a list
+//! of its accesses, for the monitor alone.
 //!
 //! Owns: the memory of direct transactions, which a worker has once. Never: waits, enters a lock, or sends a message.
 //!
@@ -42,16 +42,18 @@ use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
+use atrapos_partition::reused::Reused;
 use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
-use atrapos_storage::lock::{LockTarget, TxnId};
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use atrapos_storage::{KeyBuf, Position};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, NotedTogether, is_free};
 use super::phase::note_free;
+use super::rounds::Rounds;
 use crate::age::Age;
-use crate::branch::Branch;
+use crate::branch::{Access, Branch};
 use crate::lookups::{BATCH, RouteHint};
 use crate::shard::{EngineWorker, Shard};
 use crate::stored::StoredProcedure;
@@ -65,6 +67,8 @@ pub(crate) struct DirectMemory {
     branch: Branch,
     /// The dependents of the changes of the operation or phase that runs.
     dependents: Vec<DependentAction>,
+    /// The accesses of a transaction that the monitor records.
+    touched: Reused<Access>,
     /// The transactions that are not attempted now, since many have given up.
     skipped: u32,
     /// Grows with each that gives up and shrinks with each that commits; at [`TOO_MANY`] the next [`SKIPPED`] are not attempted.
@@ -87,7 +91,8 @@ impl DirectMemory {
     /// Creates the memory of transactions whose redo has at most so many bytes.
     pub(crate) fn bounded(redo_bytes_max: usize) -> DirectMemory {
         let branch = Branch::bounded(redo_bytes_max);
-        DirectMemory { branch, dependents: Vec::new(), skipped: 0, given_up: 0, committed: 0 }
+        let (dependents, touched) = (Vec::new(), Reused::default());
+        DirectMemory { branch, dependents, touched, skipped: 0, given_up: 0, committed: 0 }
     }
 
     /// Counts a transaction that gives up, when so many have committed on the worker.
@@ -109,6 +114,8 @@ pub(crate) struct DirectTx<'w> {
     observed: Epoch,
     /// The reason for which it runs no more operations.
     stopped: Option<Stopped>,
+    /// True if the monitor records it.
+    is_recorded: bool,
 }
 
 /// The reason for which a direct transaction runs no more operations.
@@ -130,16 +137,14 @@ pub(crate) fn attempt<P: StoredProcedure>(
     outcome: &mut Result<P::Result, Abort>,
 ) -> Option<Epoch> {
     let shard = worker.shard();
-    if shard.monitor.records_soon() {
-        // The monitor wants the accesses of this one.
-        return None;
-    }
     let memory = &mut *shard.direct.as_ref()?.try_borrow_mut().ok()?;
     if memory.skipped > 0 {
         memory.skipped -= 1;
         return None;
     }
-    let mut tx = DirectTx { worker, memory, routed, observed: Epoch(0), stopped: None };
+    let is_recorded = shard.monitor.records_next();
+    shard.monitor.begins(worker);
+    let mut tx = DirectTx { worker, memory, routed, observed: Epoch(0), stopped: None, is_recorded };
     // The future is made in here, so that it is nothing but local variables of this closure.
     let run = || match pin!(procedure.run(&mut tx, tables)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(ended) => {
@@ -158,7 +163,7 @@ pub(crate) fn attempt<P: StoredProcedure>(
     if has_ended && outcome.is_ok() && tx.stopped.is_none() && tx.memory.branch.undo.is_empty() {
         // It commits, and there is nothing to be logged or forgotten.
         shard.stats.committed.add(1);
-        shard.monitor.pass();
+        tx.end_event();
         let wait_epoch = if planted(Bug::ReaderToldEarly) { Epoch(0) } else { tx.dependence() };
         return Some(unless_told(shard, wait_epoch));
     }
@@ -199,6 +204,29 @@ impl<'w> DirectTx<'w> {
         }
     }
 
+    /// Counts its end for the monitor.
+    #[inline(always)]
+    fn end_event(&mut self) {
+        if self.is_recorded { self.record() } else { self.worker.shard().monitor.pass() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record(&mut self) {
+        let monitor = &self.worker.shard().monitor;
+        if monitor.is_due() {
+            monitor.record(self.worker, &self.memory.touched, Some(&Rounds::default()));
+        }
+        self.memory.touched.clear();
+    }
+
+    /// Keeps for the monitor that the accesses from number `first` on were made in one phase.
+    #[cold]
+    #[inline(never)]
+    fn join_touched(&mut self, first: usize) {
+        self.memory.touched.iter_mut().skip(first + 1).for_each(|access| access.joined = true);
+    }
+
     /// Undoes what a transaction that has given up has changed.
     #[cold]
     #[inline(never)]
@@ -214,21 +242,22 @@ impl<'w> DirectTx<'w> {
         }
         self.memory.branch.finish_unseen(planted(Bug::GivenUpNotUndone), shard);
         self.memory.dependents.clear();
+        self.memory.touched.clear();
         panic_guard.leave();
     }
 
     /// Commits, unless the procedure has `failed`; if the transaction cannot commit, `refusal` says why. Returns the epoch that has
     /// to be durable before the outcome is told. Compiled once.
     #[inline(never)]
-    fn finish(self, failed: Option<AbortReason>, refusal: &mut Option<Abort>) -> Epoch {
+    fn finish(mut self, failed: Option<AbortReason>, refusal: &mut Option<Abort>) -> Epoch {
         let panic_guard = PanicGuard::enter();
         let shard = self.worker.shard();
         let dependence = self.dependence();
         let branch = &mut self.memory.branch;
         if failed.is_none()
-            && let Some(Stopped::Failed(abort)) = self.stopped
+            && let Some(Stopped::Failed(abort)) = &self.stopped
         {
-            *refusal = Some(abort);
+            *refusal = Some(abort.clone());
         }
         let mut wait_epoch = Epoch(0);
         if let Some(commit_waiters) = &shard.commit_waiters {
@@ -246,8 +275,8 @@ impl<'w> DirectTx<'w> {
                 shard.aborted_age.set(Age::NONE);
             }
         }
-        shard.monitor.pass();
-        branch.finish_unseen(failed.is_none(), shard);
+        self.end_event();
+        self.memory.branch.finish_unseen(failed.is_none(), shard);
         self.memory.dependents.clear();
         panic_guard.leave();
         wait_epoch
@@ -298,7 +327,7 @@ impl<'w> DirectTx<'w> {
             return Err(self.refusal());
         }
         let panic_guard = PanicGuard::enter();
-        let is_unlocked = operation.is_unlocked();
+        let (is_unlocked, mode) = (operation.is_unlocked(), request.mode);
         let mut left_out = None;
         let mut tables = shard.tables.borrow_mut();
         let Some((place, position)) = self.find(&tables, &mut request, &mut left_out) else {
@@ -330,6 +359,9 @@ impl<'w> DirectTx<'w> {
             && !is_unlocked
         {
             self.observe(commit_waiters, place, &request.target);
+        }
+        if self.is_recorded {
+            touch(&mut self.memory.touched, (place, mode), &request.target, false);
         }
         // Looked at where it is: handed to a closure and back, it would be copied.
         if let Err(abort) = &done {
@@ -457,11 +489,32 @@ impl<'w> DirectTx<'w> {
             let noted = branch.observed_since(0, &commit_waiters.undurable.borrow());
             self.observed = self.observed.max(noted);
         }
+        if self.is_recorded {
+            for (at, access) in branch.accesses.iter().enumerate() {
+                let place = (access.partition, access.mode);
+                touch(&mut self.memory.touched, place, &access.target, at > 0);
+            }
+        }
         branch.accesses.clear();
         if let Err(abort) = done {
             self.fail(abort);
         }
     }
+}
+
+/// Keeps an access for the monitor.
+#[cold]
+#[inline(never)]
+fn touch(
+    touched: &mut Reused<Access>,
+    (partition, mode): (PartitionId, LockMode),
+    target: &LockTarget,
+    joined: bool,
+) {
+    let new = || Access { partition, mode, target: target.clone(), unlocked: false, joined };
+    let access = touched.slot(new);
+    (access.partition, access.mode, access.joined) = (partition, mode, joined);
+    access.target.clone_from(target);
 }
 
 /// Returns true if a key is the one that was looked up by the route, and nobody has or wants a lock where it is.
@@ -554,7 +607,11 @@ impl Transaction for DirectTx<'_> {
 
     #[inline(always)]
     fn join<P: RowPhase>(&mut self, phase: P) -> impl Future<Output = Result<P::Output, Abort>> {
+        let first = self.memory.touched.len();
         let done = phase.run_each(self);
+        if self.is_recorded {
+            self.join_touched(first);
+        }
         AtOnce::after(self, done)
     }
 
