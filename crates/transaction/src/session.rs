@@ -620,7 +620,8 @@ impl Session {
         self.worker.sleep_until(ticks).await;
     }
 
-    /// Lets other sessions of this worker run.
+    /// Lets other sessions of this worker run, and the worker answer others. A transaction whose data is here, free and near waits for
+    /// nothing, so a session that runs such ones in a loop has to call this now and then: its worker does nothing else meanwhile.
     pub async fn yield_now(&self) {
         yield_once(&self.worker).await;
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atrapos::sim::Simulation;
@@ -188,50 +188,56 @@ fn a_core_that_is_taken_away_is_noticed_and_missed_until_it_returns() {
     db.verify().unwrap();
 }
 
-/// The controller is given many times what a synchronization costs here, moves rows together that are used together, and sees that it
-/// brings less.
-#[test]
-fn a_running_controller_learns_what_synchronization_costs() {
+/// Runs a load whose rows are used together in mirrored pairs, until the controller has decided a number of times. It was given many times
+/// what a synchronization costs here. Returns the factor that it has learnt.
+fn learnt_factor() -> f64 {
     const ROWS: u64 = 1_000;
+    const DECISIONS: usize = 20;
     let mut adaptation = Adaptation::default();
     let controller = &mut adaptation.controller;
     (controller.interval, controller.interval_max) = (Duration::from_millis(100), Duration::from_millis(200));
+    // However the throughput of a busy machine goes up and down, that is no other load.
+    controller.threshold = 0.9;
     controller.planning.weights.exchange_cycles = 400_000.0;
     let builder = Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
     let db = builder.adaptation(adaptation).in_memory().unwrap();
     load_items(&db, ROWS, 1);
     let items = db.table::<Items>().unwrap();
-    let (stopped, distance) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let session = |worker: u16| {
-        let (stopped, distance) = (Arc::clone(&stopped), Arc::clone(&distance));
-        db.spawn_session(WorkerId(worker % 2), async move |session| {
-            let mut random = Random::new(u64::from(worker));
+    let stopped = Arc::new(AtomicBool::new(false));
+    let session = |number: u16| {
+        let stopped = Arc::clone(&stopped);
+        let body = async move |session: atrapos::Session| {
+            let mut random = Random::new(u64::from(number));
             while !stopped.load(Ordering::Relaxed) {
-                let (key, apart) = (random.below(ROWS), distance.load(Ordering::Relaxed));
+                let key = random.below(ROWS);
                 let route = items.at(&key);
                 let done = session.run(&route, async move |tx| {
                     tx.get(items, key).await?;
-                    tx.get(items, (2 * ROWS - 1 - key + apart) % ROWS).await
+                    tx.get(items, ROWS - 1 - key).await
                 });
                 done.await.unwrap();
+                // Nothing here is waited for when all rows are on one worker.
+                session.yield_now().await;
             }
-        })
-        .unwrap()
+        };
+        db.spawn_session(WorkerId(number % 2), body).unwrap()
     };
     let sessions: Vec<_> = (0..8).map(session).collect();
-    let mut decided = 0;
-    while db.sync_factor() >= 1.0 {
-        let decisions = db.adaptation_history_after(decided).len() as u64;
-        if decisions >= 20 {
-            // Nothing is learnt from a change beside which the load changed, too. Another one is due for other pairs.
-            decided += decisions;
-            distance.store(ROWS / 2 - distance.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        std::thread::yield_now();
+    while db.sync_factor() == 1.0 && db.adaptation_history().len() < DECISIONS {
+        std::thread::sleep(Duration::from_millis(1));
     }
     stopped.store(true, Ordering::Relaxed);
     sessions.into_iter().for_each(|session| session.join().unwrap());
     db.verify().unwrap();
+    db.sync_factor()
+}
+
+/// Moving rows together brings less than was predicted. Nothing is learnt from a change beside which something else changed the
+/// throughput, too, so there are several attempts.
+#[test]
+fn a_running_controller_learns_what_synchronization_costs() {
+    let factors: Vec<f64> = (0..50).map(|_| learnt_factor()).take_while(|factor| *factor >= 1.0).collect();
+    assert!(factors.len() < 50, "{factors:?}");
 }
 
 #[test]
