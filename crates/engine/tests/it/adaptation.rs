@@ -224,7 +224,7 @@ fn learnt_factor() -> f64 {
     };
     let sessions: Vec<_> = (0..8).map(session).collect();
     while db.sync_factor() == 1.0 && db.adaptation_history().len() < DECISIONS {
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::yield_now();
     }
     stopped.store(true, Ordering::Relaxed);
     sessions.into_iter().for_each(|session| session.join().unwrap());
