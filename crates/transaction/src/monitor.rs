@@ -12,7 +12,7 @@
 //! The paper records every action. Here one event in [`Monitor::sample_every`] is recorded, at random distances, and
 //! stands for that many: an ordinary transaction pays for counting down. An *event* is the end of a transaction at its
 //! home, its first suspension there, or an action for a transaction of another worker. Its cost is the time since its
-//! task was last polled (or its message taken): the time of procedure, accesses and commit, without that of other tasks
+//! task was last polled (or its message taken; of a direct transaction, since it began): the time of procedure, accesses and commit, without that of other tasks
 //! in between. Idle time, which a worker spends looking for work, is no load. An access to a range is charged to all sub-partitions
 //! that the range reaches into.
 //!
@@ -100,7 +100,7 @@ impl Samples {
     }
 }
 
-/// What a worker has recorded since the last collection.
+/// Records of a worker since the last collection.
 #[derive(Clone, Copy, Debug)]
 pub struct SoFar {
     /// The cost on the partitions that it owns now.

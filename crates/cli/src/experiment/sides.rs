@@ -105,23 +105,7 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
         lines.push(line);
     }
     out.push_str(&columns(&lines));
-    let ratios = phases.iter().flat_map(|phase| [&phase.whole, &phase.adapted, &phase.to_reference]);
-    let ratios: Vec<Ratio> = ratios.filter_map(Pairs::ratio).collect();
-    if !ratios.is_empty() {
-        let _ = writeln!(
-            out,
-            "\nin parentheses: the interval that has the true ratio with {:.0}% confidence",
-            100.0 * CONFIDENCE
-        );
-    }
-    if ratios.iter().any(Ratio::is_uncertain) {
-        let _ = writeln!(
-            out,
-            "* uncertain: the interval is wider than {:.0}% of the ratio; more --rounds or --seconds-per-phase narrow it, unless the \
-             phase is one in which a side changed",
-            100.0 * CERTAIN_WIDTH
-        );
-    }
+    out.push_str(&certainty(phases));
     let decisions = decisions_of(rounds.first());
     if !decisions.is_empty() {
         out.push('\n');
@@ -139,6 +123,29 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
             out.push_str(&each.join(", "));
             out.push('\n');
         }
+    }
+    out
+}
+
+/// Says what the intervals of the ratios mean, if there are any.
+fn certainty(phases: &[Compared]) -> String {
+    let mut out = String::new();
+    let ratios = phases.iter().flat_map(|phase| [&phase.whole, &phase.adapted, &phase.to_reference]);
+    let ratios: Vec<Ratio> = ratios.filter_map(Pairs::ratio).collect();
+    if !ratios.is_empty() {
+        let _ = writeln!(
+            out,
+            "\nin parentheses: the interval that has the true ratio with {:.0}% confidence",
+            100.0 * CONFIDENCE
+        );
+    }
+    if ratios.iter().any(Ratio::is_uncertain) {
+        let _ = writeln!(
+            out,
+            "* uncertain: the interval is wider than {:.0}% of the ratio; more --rounds or --seconds-per-phase narrow it, unless the \
+             phase is one in which a side changed",
+            100.0 * CERTAIN_WIDTH
+        );
     }
     out
 }

@@ -175,7 +175,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// One of several that take turns.
+/// One of several sides that take turns: a trait, because their databases are open for different times, which a list of sides cannot tell apart.
 pub(crate) trait Turn {
     /// Lets the clients run before anything is measured.
     fn warm_up(&mut self, time: Duration) -> Result<(), ExperimentError>;

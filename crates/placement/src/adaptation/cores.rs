@@ -94,7 +94,7 @@ pub struct Site {
     pub cpus: Vec<CpuId>,
     /// Set if the workers are pinned to them.
     pub is_pinned: bool,
-    /// What tells how they are.
+    /// Source of what is known of them.
     pub source: Arc<dyn CoreSource>,
 }
 

@@ -13,7 +13,7 @@ use atrapos_runtime::Ticks;
 
 use super::{Adaptive, Waited};
 
-/// What the adapting thread waits for, and how much time has not passed for it.
+/// State of the waits of the adapting thread, and the time that has not passed for it.
 #[derive(Debug, Default)]
 pub(super) struct Wake {
     nudged: bool,

@@ -42,7 +42,6 @@ use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
-use atrapos_partition::reused::Reused;
 use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
@@ -68,7 +67,7 @@ pub(crate) struct DirectMemory {
     /// The dependents of the changes of the operation or phase that runs.
     dependents: Vec<DependentAction>,
     /// The accesses of a transaction that the monitor records.
-    touched: Reused<Access>,
+    touched: Vec<Access>,
     /// The transactions that are not attempted now, since many have given up.
     skipped: u32,
     /// Grows with each that gives up and shrinks with each that commits; at [`TOO_MANY`] the next [`SKIPPED`] are not attempted.
@@ -91,7 +90,7 @@ impl DirectMemory {
     /// Creates the memory of transactions whose redo has at most so many bytes.
     pub(crate) fn bounded(redo_bytes_max: usize) -> DirectMemory {
         let branch = Branch::bounded(redo_bytes_max);
-        let (dependents, touched) = (Vec::new(), Reused::default());
+        let (dependents, touched) = (Vec::new(), Vec::new());
         DirectMemory { branch, dependents, touched, skipped: 0, given_up: 0, committed: 0 }
     }
 
@@ -143,7 +142,9 @@ pub(crate) fn attempt<P: StoredProcedure>(
         return None;
     }
     let is_recorded = shard.monitor.records_next();
-    shard.monitor.begins(worker);
+    if is_recorded {
+        shard.monitor.begins(worker);
+    }
     let mut tx = DirectTx { worker, memory, routed, observed: Epoch(0), stopped: None, is_recorded };
     // The future is made in here, so that it is nothing but local variables of this closure.
     let run = || match pin!(procedure.run(&mut tx, tables)).poll(&mut Context::from_waker(Waker::noop())) {
@@ -506,15 +507,12 @@ impl<'w> DirectTx<'w> {
 #[cold]
 #[inline(never)]
 fn touch(
-    touched: &mut Reused<Access>,
+    touched: &mut Vec<Access>,
     (partition, mode): (PartitionId, LockMode),
     target: &LockTarget,
     joined: bool,
 ) {
-    let new = || Access { partition, mode, target: target.clone(), unlocked: false, joined };
-    let access = touched.slot(new);
-    (access.partition, access.mode, access.joined) = (partition, mode, joined);
-    access.target.clone_from(target);
+    touched.push(Access { partition, mode, target: target.clone(), unlocked: false, joined });
 }
 
 /// Returns true if a key is the one that was looked up by the route, and nobody has or wants a lock where it is.
