@@ -1,12 +1,18 @@
 //! Handling of Ctrl-C, and of the requests to end (SIGTERM, SIGHUP), which are the same: the measurement ends with the results so far;
 //! at a second signal, or while there is no result to report yet, the process ends.
 //!
-//! Owns: the signal handler and its flags, and the removal of the temporary directory when the process ends here.
+//! Owns: the signal handler and its flags, and the removal of the temporary directories when the process ends here.
 //! Never: unwinds anything; the data is temporary and goes with the process.
+//!
+//! Invariant: no temporary directory outlives a process that ends here. A directory is made and listed under one lock, which the end
+//! takes and keeps, so that none is made later; and what is in a directory goes until it is gone itself, whatever other threads make in
+//! it meanwhile. They must not make the directory itself: a database gets one inside it (`store::Store`).
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::TempDir;
 
 use crate::output;
 
@@ -21,21 +27,27 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// The exit status of a process that ended by an interrupt, as shells report it.
 const INTERRUPTED_STATUS: i32 = 130;
 
-/// A directory that is removed when the process ends.
-static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
+/// The temporary directories of this process, those that were removed already among them.
+static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Number of attempts to remove the directory: files may be created in it meanwhile.
-const REMOVALS: u32 = 5;
+/// Number of attempts to remove a directory: files may be created in it meanwhile.
+const REMOVALS: u32 = 1000;
 
-/// Registers a directory for removal when a signal ends the process. A process has one at most.
-pub(crate) fn remove_at_exit(directory: &Path) {
-    let _ = TEMPORARY.set(directory.to_owned());
+/// Makes a temporary directory, which is removed also when a signal ends the process. Returns what `make` does.
+pub(crate) fn make_temporary<E>(make: impl FnOnce() -> Result<TempDir, E>) -> Result<TempDir, E> {
+    let mut all = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = make()?;
+    all.push(directory.path().to_owned());
+    Ok(directory)
 }
 
 fn end_now() -> ! {
     ENDING.store(true, Ordering::SeqCst);
-    if let Some(directory) = TEMPORARY.get() {
-        let _ = (0..REMOVALS).any(|_| std::fs::remove_dir_all(directory).is_ok());
+    // Kept up to the end.
+    let all = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
+    for directory in &*all {
+        let gone = |_| std::fs::remove_dir_all(directory).is_ok() || !directory.exists();
+        let _ = (0..REMOVALS).any(gone);
     }
     std::process::exit(INTERRUPTED_STATUS)
 }

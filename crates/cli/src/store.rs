@@ -47,7 +47,8 @@ fn refuse(path: &Path, why: impl std::fmt::Display) -> CliError {
 /// Creates a fresh directory for sockets and copies of rows, that is removed when the command ends. It may be in memory.
 pub(crate) fn temporary_in_memory(prefix: &str) -> Result<TempDir, CliError> {
     let own = Permissions::from_mode(0o700);
-    tempfile::Builder::new().prefix(prefix).permissions(own).tempdir().map_err(|error| {
+    let make = || tempfile::Builder::new().prefix(prefix).permissions(own).tempdir();
+    interrupt::make_temporary(make).map_err(|error| {
         CliError::bad_input(format!(
             "no temporary directory can be made in {}: {error}; set TMPDIR to a place that can be written",
             std::env::temp_dir().display()
@@ -61,7 +62,9 @@ pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
     let mut parents = [system.clone(), PathBuf::from(".")];
     // The sort is stable: among equals, the system's place comes first.
     parents.sort_by_key(|parent| is_in_memory(parent));
-    let make = |parent: &PathBuf| tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    let make = |parent: &PathBuf| {
+        interrupt::make_temporary(|| tempfile::Builder::new().prefix(prefix).tempdir_in(parent))
+    };
     let directory = parents.iter().find_map(|parent| make(parent).ok()).ok_or_else(|| {
         CliError::bad_input(format!(
             "no temporary directory can be made in {}; use --dir to name an empty directory",
@@ -74,7 +77,6 @@ pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
             directory.path().display()
         ));
     }
-    interrupt::remove_at_exit(directory.path());
     Ok(directory)
 }
 
@@ -109,7 +111,10 @@ impl Store {
             }
             None => {
                 let directory = temporary("atrapos-bench-")?;
-                (directory.path().to_owned(), Some(directory))
+                // Inside, so that a database that is opened while a signal ends the process cannot make the directory again.
+                let path = directory.path().join("database");
+                files.create_dir(&path).map_err(|error| refuse(&path, error))?;
+                (path, Some(directory))
             }
         };
         let device_sync_us = device_sync_us(&path, files).map_err(|error| refuse(&path, error))?;
@@ -198,6 +203,7 @@ mod tests {
         );
         store.remove();
         assert!(!path.exists());
+        assert!(files.create_dir(&path).is_err(), "a thread that opens a database makes it again");
         assert!(Store::prepare(Durability::None, None, &*files).expect("nothing to do").is_none());
     }
 

@@ -94,7 +94,6 @@ pub(super) fn run(command: &IslandsCommand) -> Result<(), CliError> {
     }
     interrupt::install();
     let directory = store::temporary_in_memory("atrapos-experiment-")?;
-    interrupt::remove_at_exit(directory.path());
     let pin = !args.no_pin && machine::may_pin(&machine);
     let program = std::env::current_exe().map_err(CliError::failed)?;
     let bench = Bench { machine: &machine, pin, seconds, program, directory: directory.path() };
