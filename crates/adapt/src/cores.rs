@@ -19,6 +19,9 @@
 //! run there, and for one that was stalled, at least half of the unit was idle, or its own thread got at least half of what it wanted there. That
 //! time doubles when it is lost again soon after (within eight times as long), up to six times: whatever comes and goes, partitions move ever more rarely.
 //!
+//! A *spare* worker has no processing unit at the beginning. It is given one when there are more than there were then, as counted by mask, list
+//! of those online and quota: one that is free, and has been for `return_time`. From then on it is a worker like any other.
+//!
 //! Rules whose mask, times or quota cannot be seen do not apply.
 //!
 //! Invariants: at least one worker keeps its unit, or all do; two workers are never given the same unit; the same sights give the same changes.
@@ -167,6 +170,13 @@ pub enum CoreChange {
         /// The reason for which it has not its own.
         loss: CoreLoss,
     },
+    /// A spare worker has its first processing unit.
+    Begun {
+        /// The worker.
+        worker: WorkerIndex,
+        /// The unit.
+        cpu: CpuId,
+    },
     /// The process may use more processing units than before, and all workers have one.
     Spare {
         /// Number of the units that are new and that no worker has.
@@ -186,6 +196,10 @@ pub struct CoreWatch {
     throttled_since_ns: Option<u64>,
     /// The processing units that the process could use so far.
     known: Option<CpuSet>,
+    /// Number of processing units that it could use at once at the beginning, if there are spare workers.
+    first_units: usize,
+    /// Number of spare workers that have been given a unit since.
+    begun: usize,
 }
 
 /// A worker and its processing unit.
@@ -193,6 +207,8 @@ pub struct CoreWatch {
 struct Watched {
     cpu: Option<CpuId>,
     loss: Option<CoreLoss>,
+    /// True until a spare worker has its first processing unit.
+    is_spare: bool,
     /// Start of the time in which every look found it stalled.
     stalled_since_ns: Option<u64>,
     /// Start of the time in which every look found a fit processing unit for it.
@@ -205,11 +221,15 @@ struct Watched {
 impl Watched {
     fn on(cpu: Option<CpuId>) -> Self {
         let (loss, stalled_since_ns, fit_since_ns, back_ns) = (None, None, None, None);
-        Self { cpu, loss, stalled_since_ns, fit_since_ns, back_ns, doublings: 0 }
+        Self { cpu, loss, is_spare: false, stalled_since_ns, fit_since_ns, back_ns, doublings: 0 }
+    }
+
+    fn spare() -> Self {
+        Self { is_spare: true, ..Self::on(None) }
     }
 
     fn has_unit(&self) -> bool {
-        self.loss.is_none()
+        self.loss.is_none() && !self.is_spare
     }
 }
 
@@ -266,7 +286,18 @@ impl CoreWatch {
     #[must_use]
     pub fn new(settings: CoreSettings, cpus: &[Option<CpuId>], preference: Vec<CpuId>) -> Self {
         let workers = cpus.iter().map(|cpu| Watched::on(*cpu)).collect();
-        Self { settings, workers, preference, before: None, throttled_since_ns: None, known: None }
+        let (before, throttled_since_ns, known) = (None, None, None);
+        Self { settings, workers, preference, before, throttled_since_ns, known, first_units: 0, begun: 0 }
+    }
+
+    /// Adds so many spare workers, after the others, for processing units beyond `usable`, those that the process may use at the beginning
+    /// with a quota of so many cores.
+    #[must_use]
+    pub fn with_spares(mut self, spares: usize, usable: CpuSet, quota_cores: Option<f64>) -> Self {
+        self.workers.extend(std::iter::repeat_n(Watched::spare(), spares));
+        self.first_units = usable.len().min(limit_of(quota_cores));
+        self.known = Some(usable);
+        self
     }
 
     /// The processing unit of each worker, whether or not it has lost it.
@@ -286,10 +317,18 @@ impl CoreWatch {
         self.workers.iter().any(|worker| worker.cpu.is_some())
     }
 
-    /// Gives a pinned worker another processing unit; what was seen of it before does not count.
+    /// The first spare worker that has had no processing unit.
+    #[must_use]
+    pub fn next_spare(&self) -> Option<WorkerIndex> {
+        self.workers.iter().position(|worker| worker.is_spare).map(|worker| WorkerIndex(worker as u32))
+    }
+
+    /// Gives a worker another processing unit, if workers are pinned; what was seen of it before does not count.
     pub fn give(&mut self, worker: WorkerIndex, cpu: CpuId) {
-        if let Some(worker) = self.workers.get_mut(worker.index()).filter(|worker| worker.cpu.is_some()) {
-            *worker = Watched::on(Some(cpu));
+        let is_pinned = self.is_of_any();
+        if let Some(watched) = self.workers.get_mut(worker.index()) {
+            self.begun += usize::from(watched.is_spare);
+            *watched = Watched::on(is_pinned.then_some(cpu));
         }
     }
 
@@ -340,7 +379,7 @@ impl CoreWatch {
             }
             CoreLoss::Stalled { got: got? }
         };
-        if let Some(to) = self.free_unit(worker, between) {
+        if let Some(to) = self.free_unit(worker, between, &|_| true) {
             self.workers[worker].cpu = Some(to);
             self.workers[worker].stalled_since_ns = None;
             return Some(CoreChange::Moved { worker: WorkerIndex(worker as u32), from: cpu, to, loss });
@@ -377,8 +416,13 @@ impl CoreWatch {
         (!shares.is_empty() && got < self.settings.stall_share * mean).then_some(got)
     }
 
-    /// A processing unit that no worker has, where the thread of a worker may run.
-    fn free_unit(&self, worker: usize, between: &Between<'_>) -> Option<CpuId> {
+    /// A processing unit that no worker has, where the thread of a worker may run: one for which `suits` is true.
+    fn free_unit(
+        &self,
+        worker: usize,
+        between: &Between<'_>,
+        suits: &dyn Fn(CpuId) -> bool,
+    ) -> Option<CpuId> {
         let own = between.now.workers.get(worker)?.cpus.as_ref()?;
         // The mask of a pinned thread has its unit only: it may be pinned to any that the process may use.
         let pinned_itself = own.len() == 1 && self.workers[worker].cpu.is_some_and(|cpu| own.contains(cpu));
@@ -386,7 +430,8 @@ impl CoreWatch {
         let of_others = |cpu: &CpuId| self.workers.iter().any(|other| other.cpu == Some(*cpu));
         let is_online = |cpu: &CpuId| between.now.online.as_ref().is_none_or(|online| online.contains(*cpu));
         let is_free = |cpu: &CpuId| {
-            may_use.contains(*cpu)
+            suits(*cpu)
+                && may_use.contains(*cpu)
                 && !of_others(cpu)
                 && is_online(cpu)
                 && between.is_idle(*cpu).unwrap_or(true)
@@ -397,7 +442,7 @@ impl CoreWatch {
     /// Takes the units of the last workers where a quota withholds time.
     fn throttle(&mut self, between: &Between<'_>, is_out: &dyn Fn(usize) -> bool) -> Vec<CoreChange> {
         let present: Vec<usize> = self.present(is_out).collect();
-        let limit = limit_of(between.now.quota);
+        let limit = limit_of(cores_of(between.now));
         let is_throttled = present.len() > limit && between.is_throttled(self.settings.throttled_share);
         let since = is_throttled.then(|| self.throttled_since_ns.unwrap_or(between.now_ns));
         self.throttled_since_ns = since;
@@ -424,6 +469,9 @@ impl CoreWatch {
         between: &Between<'_>,
         is_out: &dyn Fn(usize) -> bool,
     ) -> Option<CoreChange> {
+        if self.workers[worker].is_spare {
+            return self.begin(worker, between);
+        }
         let (cpu, loss) = (self.workers[worker].cpu?, self.workers[worker].loss?);
         let to = self.fit_unit(worker, (cpu, loss), between, is_out);
         let since = to.map(|_| self.workers[worker].fit_since_ns.unwrap_or(between.now_ns));
@@ -442,6 +490,26 @@ impl CoreWatch {
         })
     }
 
+    /// Judges a spare worker.
+    fn begin(&mut self, worker: usize, between: &Between<'_>) -> Option<CoreChange> {
+        let units = usable(between.now)?.len().min(limit_of(cores_of(between.now)));
+        let more = units.saturating_sub(self.first_units);
+        // One of those that have appeared, if it is free.
+        let is_new = |cpu: CpuId| self.known.as_ref().is_some_and(|known| !known.contains(cpu));
+        let free = || {
+            self.free_unit(worker, between, &is_new).or_else(|| self.free_unit(worker, between, &|_| true))
+        };
+        let to = if self.begun < more { free() } else { None };
+        let since = to.map(|_| self.workers[worker].fit_since_ns.unwrap_or(between.now_ns));
+        self.workers[worker].fit_since_ns = since;
+        if between.now_ns.saturating_sub(since?) < self.wait_ns(worker) {
+            return None;
+        }
+        self.begun += 1;
+        self.workers[worker] = Watched::on(to);
+        Some(CoreChange::Begun { worker: WorkerIndex(worker as u32), cpu: to? })
+    }
+
     /// A processing unit on which a worker that has lost its own could run.
     fn fit_unit(
         &self,
@@ -454,7 +522,7 @@ impl CoreWatch {
         let is_fit = may_run_there
             && match loss {
                 CoreLoss::Offline | CoreLoss::Taken => true,
-                CoreLoss::Throttled { .. } => self.present(is_out).count() < limit_of(between.now.quota),
+                CoreLoss::Throttled { .. } => self.present(is_out).count() < limit_of(cores_of(between.now)),
                 CoreLoss::Stalled { .. } => {
                     let time = between.now.workers.get(worker).and_then(|of| of.time);
                     let runs_there = time.and_then(|time| time.cpu) == Some(cpu);
@@ -465,14 +533,16 @@ impl CoreWatch {
         if is_fit {
             return Some(cpu);
         }
-        if matches!(loss, CoreLoss::Throttled { .. }) { None } else { self.free_unit(worker, between) }
+        if matches!(loss, CoreLoss::Throttled { .. }) {
+            None
+        } else {
+            self.free_unit(worker, between, &|_| true)
+        }
     }
 
     /// Tells of processing units that the process may use since now, where every worker has one.
     fn spare(&mut self, between: &Between<'_>) -> Option<CoreChange> {
-        let allowed = between.now.allowed.as_ref()?;
-        let usable =
-            between.now.online.as_ref().map_or_else(|| allowed.clone(), |on| allowed.intersection(on));
+        let usable = usable(between.now)?;
         let Some(known) = &self.known else {
             self.known = Some(usable);
             return None;
@@ -487,10 +557,21 @@ impl CoreWatch {
     }
 }
 
+/// The processing units that the process may use and that are online, if that is known.
+fn usable(sight: &CoreSight) -> Option<CpuSet> {
+    let allowed = sight.allowed.as_ref()?;
+    Some(sight.online.as_ref().map_or_else(|| allowed.clone(), |online| allowed.intersection(online)))
+}
+
 /// Number of workers for which a quota has whole cores: at least one.
-fn limit_of(quota: Option<Quota>) -> usize {
+fn limit_of(quota_cores: Option<f64>) -> usize {
     // The cast saturates.
-    quota.map_or(usize::MAX, |quota| (quota.cores as usize).max(1))
+    quota_cores.map_or(usize::MAX, |cores| (cores as usize).max(1))
+}
+
+/// Cores' worth of processor time in the quota, if there is one.
+fn cores_of(sight: &CoreSight) -> Option<f64> {
+    sight.quota.map(|quota| quota.cores)
 }
 
 impl fmt::Display for CoreChange {
@@ -504,11 +585,12 @@ impl fmt::Display for CoreChange {
             Self::Moved { worker, from, to, loss } => {
                 write!(f, "{worker} has {to} now, which is free, and not {from}, because {loss}")
             }
+            Self::Begun { worker, cpu } => write!(f, "{worker} was spare and has {cpu}, which appeared"),
             Self::Spare { units } => {
                 let (what, them) = if *units == 1 { ("unit", "it") } else { ("units", "them") };
                 write!(
                     f,
-                    "the process may use {units} more processing {what}, and every worker has one: open the database with more workers to use {them}"
+                    "the process may use {units} more processing {what}, and every worker has one: open the database with more workers, or spare ones, to use {them}"
                 )
             }
         }

@@ -8,6 +8,11 @@
 //! takes and keeps, so that none is made later; and what is in a directory goes until it is gone itself, whatever other threads make in
 //! it meanwhile. They must not make the directory itself: a database gets one inside it (`store::Store`).
 
+#![expect(
+    clippy::disallowed_types,
+    reason = "no worker waits here: commands make directories, and the thread of signals ends them"
+)]
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

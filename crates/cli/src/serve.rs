@@ -144,7 +144,8 @@ fn open(
     let exists = Directory::exists(&*store::files(), &args.directory).unwrap_or(false);
     let builder = if exists { Database::existing() } else { Database::builder(Schema::new()) };
     let host: Arc<dyn ThreadHost> = Arc::clone(threads) as Arc<dyn ThreadHost>;
-    let builder = builder.pin(!args.no_pin).workers(workers).thread_host(host);
+    let builder =
+        builder.pin(!args.no_pin).workers(workers).spare_workers(args.spare_workers).thread_host(host);
     let database = builder.durability(durability).open(&args.directory);
     let settings = settings(&args.set)?;
     let options = SqlOptions {

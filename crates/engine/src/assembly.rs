@@ -48,21 +48,22 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Returns the parts of a database in memory that collects no statistics.
+    /// Returns the parts of a database in memory that collects no statistics. Of its workers, `spare` ones follow those that own data.
     ///
     /// # Errors
     /// Declared cuts that contradict themselves.
     pub(crate) fn new(
         catalog: Arc<Catalog>,
-        workers: usize,
+        (workers, spare): (usize, usize),
         division: Option<Division>,
     ) -> Result<Parts, SchemaError> {
+        let owning: Vec<WorkerId> = (0..workers as u16).map(WorkerId).collect();
         let scheme = Arc::new(match &division {
             Some(division) => Scheme::of_instance(&catalog, division)?,
-            None => Scheme::naive(&catalog, workers)?,
+            None => Scheme::naive(&catalog, &owning)?,
         });
         let catalogs = Arc::new(PublishedCatalog::new(catalog));
-        let stats = (0..workers).map(|_| Arc::default()).collect();
+        let stats = (0..workers + spare).map(|_| Arc::default()).collect();
         let (wal, system_state, observing) = (None, None, None);
         Ok(Parts {
             catalogs,

@@ -43,6 +43,7 @@ pub struct Builder {
     /// The declared schema; `None` for the one stored in the directory.
     schema: Option<Schema>,
     workers: Option<usize>,
+    spare_workers: usize,
     machine: Option<Machine>,
     pin: bool,
     place_memory: bool,
@@ -67,6 +68,7 @@ impl Builder {
         Builder {
             schema,
             workers: None,
+            spare_workers: 0,
             machine: None,
             pin: true,
             place_memory: true,
@@ -134,6 +136,16 @@ impl Builder {
         self
     }
 
+    /// Sets the number of spare workers (0 by default), which the database has besides the others. They own nothing until the process may use
+    /// more cores than at the opening: a wider affinity mask or cpuset, a core that comes online, a greater quota. Then each core that appears
+    /// is given to one of them for good, if the database adapts itself and pins its workers; otherwise [`Database::add_worker`] does so.
+    /// Until then a spare worker costs its thread, which sleeps, and the queues between it and each other worker.
+    #[must_use]
+    pub fn spare_workers(mut self, spare: usize) -> Builder {
+        self.spare_workers = spare;
+        self
+    }
+
     /// Makes the database an instance of a deployment, with the workers that the division has for it. It keeps the rows whose keys
     /// are its own and reaches the others by [links](Database::link). Such a database refuses schema statements, and adapts inside of its
     /// own keys. In a directory, which belongs to this instance of this [deployment](Builder::deployment) from then on, it logs.
@@ -178,7 +190,7 @@ impl Builder {
     /// Sets what tells how the cores of pinned workers are, for a database that adapts itself: the operating system by default. A worker whose core is taken
     /// away, goes offline, is busy with others or exceeds a quota gets another one or owns nothing until it has one
     /// ([`CoreWatch`](atrapos_adapt::CoreWatch) has the rules, [`ControllerSettings::cores`](atrapos_adapt::ControllerSettings) their thresholds).
-    /// There are never more workers than were asked for at the opening, however many cores appear later.
+    /// Cores that appear are used by [spare workers](Builder::spare_workers).
     #[must_use]
     pub fn core_source(mut self, source: Arc<dyn CoreSource>) -> Builder {
         self.core_source = source;
@@ -327,16 +339,18 @@ impl Builder {
         let machine = self.machine.clone().unwrap_or_else(live_machine);
         let workers = self.workers.unwrap_or_else(|| machine.default_workers());
         self.check(workers)?;
+        let all = workers + self.spare_workers;
         self.check_division(directory.is_some())?;
         let schema = self.schema.take();
         let catalog = self.catalog(schema, directory.map(|(path, _)| path))?;
-        let mut parts = Parts::new(Arc::new(catalog), workers, self.division.take())?;
+        let mut parts = Parts::new(Arc::new(catalog), (workers, self.spare_workers), self.division.take())?;
         let costs_warning = self.take_sync_costs(&machine);
         let (learned, refined_warning) = self.learned(&machine, directory.map(|(path, _)| path));
         // Nothing is observed where there is nothing to choose.
-        let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
+        let observing = self.adaptation.filter(|adaptation| all > 1 || !adaptation.act);
         parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
-        let placed = Placed::new(&machine, workers, self.pin, self.place_memory);
+        let placed =
+            Placed::new(&machine, workers, self.pin, self.place_memory).with_spares(self.spare_workers);
         parts.system_state = SystemState::new(self.central_state, placed.island_of.clone());
         let opened = match directory {
             None => None,
@@ -395,7 +409,8 @@ impl Builder {
 
     /// The processing units of the workers, as they are watched.
     fn site(&self, machine: &Machine, cpus: Vec<CpuId>, is_pinned: bool) -> Site {
-        Site { machine: machine.clone(), cpus, is_pinned, source: Arc::clone(&self.core_source) }
+        let (spare_workers, source) = (self.spare_workers, Arc::clone(&self.core_source));
+        Site { machine: machine.clone(), cpus, spare_workers, is_pinned, source }
     }
 
     /// Gives the tables the scheme that is planned for the mix, if one is expected, and starts the thread that adapts.
@@ -431,8 +446,8 @@ impl Builder {
     /// Returns the settings of the workers' threads.
     fn runtime(&self, machine: &Machine, placed: &Placed, wal: Option<&Wal>) -> RuntimeBuilder {
         let workers = placed.placement.len();
-        let mut runtime = RuntimeBuilder::new(workers);
-        runtime.cpus = Some(placed.cpus.clone());
+        let mut runtime = RuntimeBuilder::new(workers + self.spare_workers);
+        (runtime.cpus, runtime.spare) = (Some(placed.cpus.clone()), self.spare_workers);
         runtime.pin = placed.pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
         runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;

@@ -202,10 +202,17 @@ impl Database {
         self.catalogs.visible().dependencies.clone()
     }
 
-    /// Returns the number of workers.
+    /// Returns the number of workers, spare ones included.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.stats.len()
+    }
+
+    /// Returns the number of workers that have begun: all but [spare](crate::Builder::spare_workers) ones that no core has appeared for. Those with
+    /// smaller numbers are the homes for work that no key leads to.
+    #[must_use]
+    pub fn active_workers(&self) -> usize {
+        self.adaptive.active_workers()
     }
 
     /// Returns the machine that the workers were placed on when the database was opened.

@@ -245,6 +245,14 @@ impl Statements<'_> {
         self.handle.workers()
     }
 
+    /// Returns the workers that may own data.
+    fn owning_workers(&self) -> Vec<WorkerId> {
+        match self.scheme_lock {
+            SchemeLock::Threads(adaptive) => adaptive.owning_workers(),
+            SchemeLock::Stepped(_) => (0..self.workers() as u16).map(WorkerId).collect(),
+        }
+    }
+
     /// Runs a procedure as a transaction at the home its route names, and waits for the outcome.
     fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
         let (request, submitted) = request(AnyProcedure::new(procedure));

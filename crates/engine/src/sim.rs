@@ -176,7 +176,7 @@ impl Simulation {
     ) -> Result<Simulation, OpenError> {
         check_workers(workers)?;
         let is_instance = division.is_some();
-        let mut parts = Parts::new(catalog, workers, division)?;
+        let mut parts = Parts::new(catalog, (workers, 0), division)?;
         let islands = directory.as_ref().map_or(2, |(streams, ..)| *streams).clamp(1, workers);
         let island_of: Vec<usize> = (0..workers).map(|worker| worker % islands).collect();
         parts.system_state = SystemState::new(central_state, island_of.clone());

@@ -221,14 +221,14 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// Creates the naive scheme that a new database starts with: the declared cuts, with partition `i` on worker `i mod
-    /// workers`. A family without declared cuts is one partition; such families are assigned to the workers in turn.
+    /// Creates the naive scheme that a new database starts with: the declared cuts, with the partitions on `workers` in turn.
+    /// A family without declared cuts is one partition; such families are assigned to the workers in turn.
     #[doc(hidden)]
-    pub fn naive(catalog: &Catalog, workers: usize) -> Result<Scheme, SchemaError> {
+    pub fn naive(catalog: &Catalog, workers: &[WorkerId]) -> Result<Scheme, SchemaError> {
         let families = catalog.families.iter().enumerate().map(|(at, (name, splits))| {
-            let cuts = naive_cuts(name, splits.as_ref(), workers)?;
+            let cuts = naive_cuts(name, splits.as_ref(), workers.len())?;
             let first = if cuts.is_empty() { at } else { 0 };
-            let owners = (0..=cuts.len()).map(|i| WorkerId(((first + i) % workers) as u16)).collect();
+            let owners = (0..=cuts.len()).map(|i| workers[(first + i) % workers.len()]).collect();
             Ok(Arc::new(FamilyScheme::new(cuts, owners)))
         });
         Ok(Scheme {
@@ -238,13 +238,13 @@ impl Scheme {
     }
 
     /// Returns the scheme of the same database with another catalog: existing families keep their partitions, new ones
-    /// get those of the naive scheme.
+    /// get those of the naive scheme on `workers`.
     #[doc(hidden)]
     pub fn changed(
         &self,
         before: &Catalog,
         catalog: &Catalog,
-        workers: usize,
+        workers: &[WorkerId],
     ) -> Result<Scheme, SchemaError> {
         let mut scheme = Scheme::naive(catalog, workers)?;
         for ((name, _), family) in catalog.families.iter().zip(&mut scheme.families) {

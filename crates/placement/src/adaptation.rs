@@ -21,7 +21,7 @@ mod workers;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +59,8 @@ pub struct Adaptive {
     stats: Vec<Arc<EngineStats>>,
     settings: Option<Adaptation>,
     source: Arc<dyn CoreSource>,
+    /// Number of workers but the spare ones that have not begun.
+    active: AtomicUsize,
     /// The threads whose cores are watched; empty where none are.
     threads: OnceLock<Threads>,
     /// Set if workers have lost, regained or changed their cores since the last turn.
@@ -144,7 +146,7 @@ impl Adaptive {
             retired: vec![false; stats.len()],
             watch: site.watch(settings.unwrap_or_default().controller.cores),
             looked: now,
-            platform: Platform::new(&site.machine, &site.cpus).ok(),
+            platform: site.platform(),
             machine: site.machine,
             history: VecDeque::new(),
             forgotten: 0,
@@ -153,6 +155,7 @@ impl Adaptive {
             observed: (now, 0),
         };
         Arc::new(Adaptive {
+            active: AtomicUsize::new(site.cpus.len()),
             handle,
             catalogs,
             published,

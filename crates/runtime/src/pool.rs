@@ -56,7 +56,10 @@ pub struct RuntimeBuilder {
     pub cpus: Option<Vec<Option<usize>>>,
     /// Set if workers are to be pinned to the processing units in `cpus`. Those pinned to the same one share a thread.
     pub pin: bool,
-    /// Threads among which the workers that are not pinned are divided, at least one; `None` for one per worker, but no more than
+    /// Number of spare workers, the last ones, which have next to nothing to run until they are given a processing unit: each has a
+    /// thread of its own, is pinned nowhere, and does not count as one more than there are processing units.
+    pub spare: usize,
+    /// Threads among which the other workers that are not pinned are divided, at least one; `None` for one per worker, but no more than
     /// the processing units that the calling thread may use.
     pub threads: Option<usize>,
     /// Bytes of each ring between two workers, a power of two.
@@ -99,6 +102,7 @@ impl RuntimeBuilder {
         Self {
             workers,
             cpus: None,
+            spare: 0,
             pin: true,
             threads: None,
             ring_bytes: ring_bytes_of(workers),

@@ -269,7 +269,7 @@ impl Shared {
 
     /// Returns the runtime on the thread of the worker that does what no key leads to for this session, if there is one.
     fn runtime_beside_worker(&self, process: i32) -> Option<Handle> {
-        let workers = self.database.database().workers();
+        let workers = self.database.database().active_workers();
         self.worker_threads.as_ref()?.of(process.unsigned_abs() as usize, workers)
     }
 

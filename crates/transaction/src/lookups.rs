@@ -171,6 +171,8 @@ const AHEAD: usize = 2;
 struct Turns {
     /// Number of transactions of sessions since a look-up was deferred last.
     sessions: Cell<u32>,
+    /// Number of transactions of sessions that nothing was ready beside, since the last turn that was given up for them.
+    alone: Cell<u32>,
     /// The step in which a procedure was sent last, by the time of its beginning.
     step: Cell<Ticks>,
     /// Number of procedures sent by others that ran at once in it.
@@ -187,6 +189,11 @@ struct Turns {
 
 /// Number of transactions of sessions that follow each other while others are ready.
 const SESSION_TURNS: u32 = 8;
+/// Number of transactions of sessions that follow each other while nothing else is ready, however little time they take: messages and
+/// timers have their turn then.
+const ALONE_TURNS: u32 = 256;
+/// Such transactions between two looks at the clock.
+const ALONE_UNTIMED: u32 = 16;
 /// Procedures sent by others between two looks at the clock.
 const UNTIMED: u32 = 4;
 /// Number of deferred look-ups, and of steps with procedures that were sent, between two looks at the size of the data.
@@ -204,6 +211,24 @@ impl Turns {
         let admits = turns < SESSION_TURNS && self.is_near();
         self.sessions.set(if admits { turns } else { 0 });
         admits
+    }
+
+    /// Returns true if a transaction of a session, beside which nothing is ready, is to give its turn up first: those before it have
+    /// taken as long as a step may.
+    #[inline(always)]
+    fn ends_alone(&self, worker: &EngineWorker) -> bool {
+        let alone = self.alone.get() + 1;
+        self.alone.set(alone);
+        alone.is_multiple_of(ALONE_UNTIMED) && self.is_long_alone(worker, alone)
+    }
+
+    #[inline(never)]
+    fn is_long_alone(&self, worker: &EngineWorker, alone: u32) -> bool {
+        let is_long = alone >= ALONE_TURNS || worker.is_step_long();
+        if is_long {
+            self.alone.set(0);
+        }
+        is_long
     }
 
     /// Returns true if the worker's data is so small that the misses of look-ups cost less than what overlaps them.
@@ -269,11 +294,31 @@ impl Lookups {
     }
 
     /// Returns true if deferring a look-up can pay: another task can run meanwhile, or another look-up waits with it, and the data
-    /// is large. Now and then it is true without that, so that others have their turn.
+    /// is large. Now and then it is true without that, so that other tasks, messages and timers have their turn.
     #[inline]
     pub(crate) fn pays(&self, worker: &EngineWorker) -> bool {
         let others = worker.ready_len() > 0 || !self.waiting.borrow().is_empty();
-        others && !self.turns.admits_session()
+        if others { !self.turns.admits_session() } else { self.turns.ends_alone(worker) }
+    }
+
+    /// Returns true if a transaction whose key need not be looked up is to give its turn up first.
+    #[inline(always)]
+    pub(crate) fn is_turn_over(&self, worker: &EngineWorker) -> bool {
+        self.turns.ends_alone(worker)
+    }
+
+    /// Ends the turn of the current task like [`defer`](Lookups::defer), without a key.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn defer_nothing(&self, worker: &EngineWorker) -> LookupTicket {
+        worker.wake(worker.current_task());
+        self.next_ticket()
+    }
+
+    fn next_ticket(&self) -> LookupTicket {
+        let ticket = LookupTicket(self.next_ticket.get());
+        self.next_ticket.set(ticket.0 + 1);
+        ticket
     }
 
     /// Returns true if a procedure that another worker has sent is to run at once, not as a task.
@@ -291,8 +336,7 @@ impl Lookups {
     /// Defers the look-up of `key` for the current task, which goes to the end of the queue.
     #[inline(always)]
     pub(crate) fn defer(&self, worker: &EngineWorker, partition: PartitionId, key: &KeyBuf) -> LookupTicket {
-        let ticket = LookupTicket(self.next_ticket.get());
-        self.next_ticket.set(ticket.0 + 1);
+        let ticket = self.next_ticket();
         let task = worker.current_task();
         let mut latest = self.latest.borrow_mut();
         if task.index() >= latest.len() {

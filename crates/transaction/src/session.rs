@@ -61,7 +61,7 @@ pub struct CommitTicket(Epoch);
 enum RouteStart {
     /// The home is this worker, and nothing is to be waited for.
     Here,
-    /// The home is this worker, and the look-up of the key that the route names is deferred.
+    /// The home is this worker, and the look-up of the key that the route names is deferred, or the turn of others comes first.
     Deferred(LookupTicket),
     /// The home is another worker.
     Elsewhere(WorkerId),
@@ -305,6 +305,9 @@ impl Session {
         let Some(hint) = known.hint(shard) else {
             return self.begin_stored(&known.route, tables, procedure, outcome);
         };
+        if shard.lookups.is_turn_over(&self.worker) {
+            return Some(Unfinished(Rest::Deferred(&known.route, shard.lookups.defer_nothing(&self.worker))));
+        }
         shard.lookups.fetch_ahead();
         self.begin_here(Some(&hint), None, tables, procedure, outcome)
     }
@@ -564,7 +567,13 @@ impl Session {
             }
             Destination::Worker(home) => {
                 let home = WorkerId(home.0 % worker.workers() as u16);
-                if home == worker.id() { RouteStart::Here } else { RouteStart::Elsewhere(home) }
+                if home != worker.id() {
+                    RouteStart::Elsewhere(home)
+                } else if shard.lookups.is_turn_over(worker) {
+                    RouteStart::Deferred(shard.lookups.defer_nothing(worker))
+                } else {
+                    RouteStart::Here
+                }
             }
         }
     }
@@ -620,8 +629,8 @@ impl Session {
         self.worker.sleep_until(ticks).await;
     }
 
-    /// Lets other sessions of this worker run, and the worker answer others. A transaction whose data is here, free and near waits for
-    /// nothing, so a session that runs such ones in a loop has to call this now and then: its worker does nothing else meanwhile.
+    /// Lets other sessions of this worker run, and the worker answer others. Transactions do so now and then; a session that works for
+    /// long between them has to call this itself: its worker does nothing else meanwhile.
     pub async fn yield_now(&self) {
         yield_once(&self.worker).await;
     }

@@ -375,6 +375,90 @@ fn changes_are_sentences() {
         let text = serde_json::to_string(&change).expect("JSON");
         assert_eq!(serde_json::from_str::<CoreChange>(&text).expect("read back"), change, "{text}");
     }
+    let begun = CoreChange::Begun { worker: WorkerIndex(2), cpu: CpuId(5) }.to_string();
+    assert_eq!(begun, "worker 2 was spare and has cpu 5, which appeared");
     let spare = CoreChange::Spare { units: 2 }.to_string();
-    assert!(spare.contains("open the database with more workers to use them"), "{spare}");
+    assert!(spare.contains("open the database with more workers, or spare ones, to use them"), "{spare}");
+}
+
+/// A world of two workers on three processing units, with two spare workers whose threads may run where the process may, and a quota at the
+/// beginning.
+fn world_with_spares(quota_cores: Option<f64>) -> World {
+    let mut world = World::new(4, 5);
+    let own = [Some(CpuId(0)), Some(CpuId(1))];
+    world.watch = CoreWatch::new(CoreSettings::default(), &own, Vec::new());
+    world.watch = world.watch.with_spares(2, units(0..3), quota_cores);
+    world.allow(0..3);
+    assert!(!world.watch.has_unit(WorkerIndex(2)) && world.watch.is_of_any());
+    world
+}
+
+impl World {
+    /// Lets the process run on these units, and the threads of spare workers with it.
+    fn allow(&mut self, cpus: std::ops::Range<u32>) {
+        self.sight.allowed = Some(units(cpus.clone()));
+        for worker in 2..4 {
+            if !self.watch.has_unit(WorkerIndex(worker)) {
+                self.sight.workers[worker as usize].cpus = Some(units(cpus.clone()));
+            }
+        }
+    }
+}
+
+fn begun(worker: u32, cpu: u32) -> CoreChange {
+    CoreChange::Begun { worker: WorkerIndex(worker), cpu: CpuId(cpu) }
+}
+
+#[test]
+fn spare_workers_begin_as_units_appear() {
+    let mut world = world_with_spares(None);
+    // A unit that was free from the beginning is not for them.
+    world.stays(30);
+    world.allow(0..4);
+    assert_eq!(world.until_changed(30), (6, vec![begun(2, 3)]));
+    world.set_mask(2, [3]);
+    world.stays(30);
+    world.allow(0..5);
+    assert_eq!(world.until_changed(30).1, [begun(3, 4)]);
+    world.set_mask(3, [4]);
+    // From now on they are like others.
+    world.sight.online = Some(units([0, 1, 3]));
+    let (worker, cpu) = (WorkerIndex(3), CpuId(4));
+    let gone = CoreChange::Lost { worker, cpu, loss: CoreLoss::Offline };
+    assert_eq!(world.until_changed(30), (1, vec![gone]));
+    world.sight.online = Some(units(0..5));
+    assert_eq!(world.until_changed(30).1, [CoreChange::Back { worker, cpu }]);
+    assert_eq!(world.watch.next_spare(), None);
+}
+
+#[test]
+fn several_units_that_appear_at_once_are_given_out_at_once() {
+    let mut world = world_with_spares(None);
+    // They appear before the first look.
+    world.allow(0..5);
+    assert_eq!(world.until_changed(30).1, [begun(2, 3), begun(3, 4)]);
+    world.set_mask(2, [3]);
+    world.set_mask(3, [4]);
+    world.stays(30);
+}
+
+#[test]
+fn a_greater_quota_is_as_good_as_more_units() {
+    let mut world = world_with_spares(Some(2.0));
+    world.sight.quota = Some(Quota { cores: 2.0, throttled_ns: Some(0) });
+    world.stays(30);
+    world.sight.quota = Some(Quota { cores: 3.5, throttled_ns: Some(0) });
+    assert_eq!(world.until_changed(30).1, [begun(2, 2)]);
+    assert_eq!(world.watch.next_spare(), Some(WorkerIndex(3)));
+}
+
+#[test]
+fn a_unit_that_is_busy_is_given_to_no_spare_worker() {
+    let mut world = world_with_spares(None);
+    world.stays(1);
+    world.allow(0..4);
+    (world.idle[2], world.idle[3]) = (0.1, 0.2);
+    world.stays(30);
+    world.idle[2] = 0.9;
+    assert_eq!(world.until_changed(30).1, [begun(2, 2)]);
 }

@@ -70,6 +70,9 @@ pub(crate) struct ServeArgs {
     /// Workers, each a thread that owns a part of the data and serves sessions [default: one for each physical core that --io-threads leave].
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) workers: Option<usize>,
+    /// Spare workers, each for a core that appears while the server runs: a wider affinity mask or cpuset, a greater quota.
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Machine")]
+    pub(crate) spare_workers: usize,
     /// Threads on which clients log in, and which serve connections with TLS [default: one for eight physical cores].
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) io_threads: Option<usize>,

@@ -11,7 +11,7 @@ use super::{Builder, OpenError};
 impl Builder {
     /// Refuses settings that make no sense.
     pub(super) fn check(&self, workers: usize) -> Result<(), OpenError> {
-        check_workers(workers)?;
+        check_workers(workers, self.spare_workers)?;
         if self.inbox_slots == 0 {
             return Err(OpenError::Setting(
                 "an inbox of zero slots takes no request; use at least 1".to_owned(),
@@ -57,11 +57,13 @@ impl Builder {
 /// The greatest number of workers that is accepted.
 const WORKERS_MAX: usize = 4096;
 
-fn check_workers(workers: usize) -> Result<(), OpenError> {
-    match workers {
-        0 => Err(OpenError::Setting("zero workers cannot own data; use at least 1".to_owned())),
+fn check_workers(workers: usize, spare: usize) -> Result<(), OpenError> {
+    match workers.saturating_add(spare) {
+        _ if workers == 0 => {
+            Err(OpenError::Setting("zero workers cannot own data; use at least 1".to_owned()))
+        }
         1..=WORKERS_MAX => Ok(()),
-        _ => Err(OpenError::Setting(format!(
+        workers => Err(OpenError::Setting(format!(
             "{workers} workers are more than any machine has cores; use at most {WORKERS_MAX}"
         ))),
     }

@@ -7,8 +7,9 @@ use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
 
 /// Placement of the workers of a database on its machine.
 pub(super) struct Placed {
+    /// The processing unit of each worker but the spare ones.
     pub(super) placement: Vec<CpuId>,
-    /// The core of each worker.
+    /// The core of each worker, if it has one.
     pub(super) cpus: Vec<Option<usize>>,
     /// The memory node of each worker, where there is a choice.
     pub(super) nodes: Vec<Option<usize>>,
@@ -31,6 +32,15 @@ impl Placed {
             placement,
             pin,
         }
+    }
+
+    /// Adds spare workers, which have no core and no node, and write to the first stream of the WAL.
+    pub(super) fn with_spares(mut self, spare: usize) -> Placed {
+        let all = self.placement.len() + spare;
+        self.cpus.resize(all, None);
+        self.nodes.resize(all, None);
+        self.island_of.resize(all, 0);
+        self
     }
 }
 

@@ -107,12 +107,12 @@ impl Database {
         self.adaptive.retire(worker)
     }
 
-    /// Brings a retired worker back, on core `core`, and returns its number. It is given data again when the database next
+    /// Brings a retired worker back, or else lets a spare one begin, on core `core`, and returns its number. It is given data again when the database next
     /// adapts itself; one with a [fixed scheme](crate::Builder::fixed_scheme) is repartitioned [by
     /// hand](Database::repartition).
     ///
     /// # Errors
-    /// Fails if no worker has retired.
+    /// Fails if no worker has retired or is spare.
     pub fn add_worker(&self, core: usize) -> Result<WorkerId, Abort> {
         refuse_on_worker()?;
         self.adaptive.add(core)

@@ -60,7 +60,7 @@ impl Statements<'_> {
 
     /// Returns the scheme of another catalog; the caller has locked the current one.
     pub(super) fn scheme_of(&self, before: &Catalog, after: &Catalog) -> Result<Arc<Scheme>, DefineError> {
-        let scheme = self.published.scheme().changed(before, after, self.workers());
+        let scheme = self.published.scheme().changed(before, after, &self.owning_workers());
         scheme.map(Arc::new).map_err(|error| DefineError::Contradiction(error.to_string()))
     }
 

@@ -216,8 +216,6 @@ fn learnt_factor() -> f64 {
                     tx.get(items, ROWS - 1 - key).await
                 });
                 done.await.unwrap();
-                // Nothing here is waited for when all rows are on one worker.
-                session.yield_now().await;
             }
         };
         db.spawn_session(WorkerId(number % 2), body).unwrap()

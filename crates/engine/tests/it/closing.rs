@@ -6,11 +6,47 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
-use atrapos::{Abort, AbortReason, Advice, Database, Tx, WorkerId};
+use atrapos::{Abort, AbortReason, Advice, Database, Route, Tx, WorkerId};
 
 use crate::support::{Items, is_well, item, load_items, open, two_tables};
 
 const LONG: Duration = Duration::from_secs(600);
+
+/// A session whose transactions wait for nothing, for their rows are here and nobody else wants them, gives up its turn all the same.
+#[test]
+fn a_worker_serves_others_beside_a_session_that_never_waits() {
+    let db = open(two_tables(), 1);
+    load_items(&db, 10, 1);
+    let items = db.table::<Items>().unwrap();
+    for route in [items.at(&1), Route::worker(WorkerId(0))] {
+        let (began, has_begun) = mpsc::channel();
+        let session = db.spawn_session(WorkerId(0), async move |session| {
+            while !session.is_stopping() {
+                let read = session.run(&route, async move |tx| tx.get(items, 1).await).await?;
+                if read != Some(item(1)) {
+                    break;
+                }
+                let _ = began.send(());
+            }
+            Ok::<_, Abort>(())
+        });
+        has_begun.recv().unwrap();
+        let changed = db.run(items.at(&1), async move |tx| tx.update(items, 1, |row| row.value += 1).await);
+        assert_eq!(changed, Ok(Some(())));
+        assert_eq!(session.unwrap().join(), Ok(Ok(())));
+        let changed = db.run(items.at(&1), async move |tx| tx.update(items, 1, |row| row.value -= 1).await);
+        assert_eq!(changed, Ok(Some(())));
+    }
+    // The end of the database is noticed as well.
+    let session = db.spawn_session(WorkerId(0), async move |session| {
+        while !session.is_stopping() {
+            session.run(&items.at(&1), async move |tx| tx.get(items, 1).await.map(drop)).await?;
+        }
+        Ok::<_, Abort>(())
+    });
+    assert_eq!(db.close(LONG).dropped, 0);
+    assert!(session.unwrap().join().is_ok());
+}
 
 #[test]
 fn an_overloaded_worker_says_try_again_later() {

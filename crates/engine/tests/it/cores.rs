@@ -1,11 +1,14 @@
 //! Cores that workers lose and get back while the database runs: what is told by a source of sights, and what the system itself tells.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use atrapos::catalog::{ColumnDef, KeyColumn, PrimaryKey, TableDef};
 use atrapos::{
-    Adaptation, Builder, CoreSight, CoreSource, Database, SchemeChange, Threads, WorkerId, WorkerSight,
+    Adaptation, Builder, ColumnType, CoreSight, CoreSource, Database, SchemeChange, Threads, WorkerId,
+    WorkerSight,
 };
 use atrapos_runtime::affinity;
 use atrapos_topology::{CpuId, CpuSet, Quota, ThreadTime};
@@ -188,12 +191,101 @@ fn child_whose_mask_is_narrowed() {
     db.verify().unwrap();
 }
 
+/// Runs sessions on worker 0, which read all rows all the time, until a condition holds.
+fn under_load(db: &Database, holds: impl Fn() -> bool) {
+    let items = db.table::<Items>().unwrap();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let session = |first: u64| {
+        let stopped = Arc::clone(&stopped);
+        let body = async move |session: atrapos::Session| {
+            for key in (first..).step_by(7) {
+                if stopped.load(Ordering::Relaxed) {
+                    break;
+                }
+                let key = key % ROWS;
+                session.run(&items.at(&key), async move |tx| tx.get(items, key).await).await.unwrap();
+            }
+        };
+        db.spawn_session(WorkerId(0), body).unwrap()
+    };
+    let sessions: Vec<_> = (0..4).map(session).collect();
+    wait_until(holds);
+    stopped.store(true, Ordering::Relaxed);
+    sessions.into_iter().for_each(|session| session.join().unwrap());
+}
+
+/// Returns the workers that own a new table of two partitions on two workers, which is dropped again.
+fn owners_of_new_table(db: &Database) -> Vec<WorkerId> {
+    let table = TableDef {
+        name: "new".to_owned(),
+        columns: vec![ColumnDef::new("id", ColumnType::Unsigned(8))],
+        key: PrimaryKey::Columns(vec![KeyColumn::ascending(0)]),
+        family: "new".to_owned(),
+        read_only: false,
+        splits: vec![50u64.to_be_bytes().to_vec()],
+    };
+    let created = db.create_table(table).unwrap();
+    let scheme = db.scheme();
+    let family = scheme.family(created);
+    let owners = (0..family.partitions()).map(|index| family.owner(index)).collect();
+    db.drop_table("new").unwrap();
+    owners
+}
+
+#[test]
+#[ignore = "changes the affinity mask of its whole process: run by the next test but one"]
+fn child_whose_mask_is_widened() {
+    let all = affinity::current_thread_cpus().unwrap();
+    set_process_mask(&all[..1]);
+    let db = builder().workers(1).spare_workers(1).in_memory().unwrap();
+    load_items(&db, ROWS, 1);
+    assert_eq!((db.workers(), db.active_workers()), (2, 1));
+    assert_eq!((db.available_workers(), owned(&db, 1)), (vec![true, false], 0));
+    assert_eq!(owners_of_new_table(&db), [WorkerId(0), WorkerId(0)]);
+    set_process_mask(&all[..2]);
+    wait_until(|| db.available_workers() == [true, true]);
+    assert_eq!(db.active_workers(), 2);
+    assert!(has_decision(&db, &format!("worker 1 was spare and has cpu {}, which appeared", all[1])));
+    assert_eq!(owners_of_new_table(&db), [WorkerId(0), WorkerId(1)]);
+    under_load(&db, || owned(&db, 0) > 0 && owned(&db, 1) > 0);
+    // It is lost like any other.
+    set_process_mask(&all[..1]);
+    wait_until(|| db.available_workers() == [true, false] && owned(&db, 1) == 0);
+    assert!(has_decision(&db, &format!("worker 1 has lost cpu {}, because its thread may not run", all[1])));
+    db.verify().unwrap();
+}
+
+#[test]
+fn a_spare_worker_begins_by_hand_where_no_core_is_watched() {
+    let db = builder().workers(1).spare_workers(2).pin(false).in_memory().unwrap();
+    load_items(&db, ROWS, 1);
+    assert_eq!((db.workers(), db.active_workers()), (3, 1));
+    assert_eq!(db.add_worker(0), Ok(WorkerId(1)));
+    assert_eq!((db.available_workers(), db.active_workers()), (vec![true, true, false], 2));
+    let items = db.table::<Items>().unwrap();
+    db.repartition([SchemeChange::move_to(items, &0, WorkerId(1))]).unwrap();
+    assert_eq!((owned(&db, 1), db.len(items.id())), (1, Ok(ROWS)));
+    assert_eq!(db.add_worker(0), Ok(WorkerId(2)));
+    let refusal = db.add_worker(0).unwrap_err();
+    assert!(refusal.detail().contains("none of the 3 workers has retired or is spare"), "{refusal}");
+    db.verify().unwrap();
+}
+
 #[test]
 fn partitions_leave_a_core_that_the_mask_has_no_more_and_come_back() {
+    run_child("cores::child_whose_mask_is_narrowed");
+}
+
+#[test]
+fn a_core_that_the_mask_gets_is_used_by_a_spare_worker() {
+    run_child("cores::child_whose_mask_is_widened");
+}
+
+/// Runs a test in a process of its own, if two workers can be pinned here.
+fn run_child(name: &str) {
     if !can_pin() {
         return;
     }
-    let name = "cores::child_whose_mask_is_narrowed";
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--ignored", "--nocapture"])
         .output()

@@ -194,7 +194,9 @@ impl Scheme {
     #[doc(hidden)]
     pub fn of_instance(catalog: &Catalog, division: &Division) -> Result<Scheme, SchemaError> {
         division.check(catalog)?;
-        let mut scheme = Scheme::naive(catalog, division.workers.iter().sum())?;
+        let workers: Vec<WorkerId> =
+            (0..division.workers.iter().sum::<usize>() as u16).map(WorkerId).collect();
+        let mut scheme = Scheme::naive(catalog, &workers)?;
         for (at, (family, (name, splits))) in scheme.families.iter_mut().zip(&catalog.families).enumerate() {
             *family = Arc::new(match division.ranges.get(*name) {
                 None => family.of_instance(division),

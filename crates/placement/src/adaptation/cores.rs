@@ -90,8 +90,10 @@ impl CoreSource for SystemCores {
 pub struct Site {
     /// The machine.
     pub machine: Machine,
-    /// The processing unit of each worker.
+    /// The processing unit of each worker but the spare ones.
     pub cpus: Vec<CpuId>,
+    /// Number of spare workers, which follow the others and own nothing until there is a processing unit for them.
+    pub spare_workers: usize,
     /// Set if the workers are pinned to them.
     pub is_pinned: bool,
     /// Source of what is known of them.
@@ -103,7 +105,19 @@ impl Site {
     pub(super) fn watch(&self, settings: atrapos_adapt::CoreSettings) -> CoreWatch {
         let own: Vec<Option<CpuId>> =
             self.cpus.iter().map(|cpu| Some(*cpu).filter(|_| self.is_pinned)).collect();
-        CoreWatch::new(settings, &own, self.machine.placement(self.machine.usable_cpus().len()))
+        let preference = self.machine.placement(self.machine.usable_cpus().len());
+        let watch = CoreWatch::new(settings, &own, preference);
+        match self.spare_workers {
+            0 => watch,
+            spare => watch.with_spares(spare, self.machine.usable_cpus().clone(), self.machine.cpu_quota()),
+        }
+    }
+
+    /// Returns the platform of all workers: where a spare one will be is not known, and it has no part in the plans until it is.
+    pub(super) fn platform(&self) -> Option<Platform> {
+        let spare = std::iter::repeat_n(*self.cpus.first()?, self.spare_workers);
+        let cpus: Vec<CpuId> = self.cpus.iter().copied().chain(spare).collect();
+        Platform::new(&self.machine, &cpus).ok()
     }
 }
 
@@ -136,7 +150,8 @@ impl Adaptive {
         let retired = state.retired.clone();
         let changes = state.watch.look(self.since_opening_ns(), sight.clone(), &retired);
         let wanted = units_wanted(&state, &sight, &changes);
-        if changes.iter().any(|change| matches!(change, CoreChange::Moved { .. })) {
+        if changes.iter().any(|change| matches!(change, CoreChange::Moved { .. } | CoreChange::Begun { .. }))
+        {
             state.move_platform(sight.allowed.as_ref());
         }
         drop(state);
@@ -148,6 +163,9 @@ impl Adaptive {
         }
         let throughput_tps = self.throughput_now_tps();
         for change in changes {
+            if let CoreChange::Begun { worker, .. } = change {
+                self.has_begun(worker.index());
+            }
             let decision = Decision::of_cores(self.since_opening_ns(), throughput_tps, change);
             self.remember(AdaptationEvent { decision, report: None, failure: None });
         }
@@ -170,7 +188,9 @@ impl State {
 
     /// Plans for the processing units that the workers have now; `allowed` are those that the process may use.
     pub(super) fn move_platform(&mut self, allowed: Option<&CpuSet>) {
-        let Some(cpus) = self.watch.cpus().collect::<Option<Vec<CpuId>>>() else { return };
+        let Some(first) = self.watch.cpus().flatten().next() else { return };
+        // A spare worker has none yet, and no part in the plans.
+        let cpus: Vec<CpuId> = self.watch.cpus().map(|cpu| cpu.unwrap_or(first)).collect();
         if cpus.iter().any(|cpu| self.machine.cpu(*cpu).is_none()) {
             // A processing unit that was offline when the machine was read.
             self.machine = Machine::live(&LiveOptions::new(allowed.cloned()));
@@ -192,7 +212,8 @@ fn units_wanted(state: &State, sight: &CoreSight, changes: &[CoreChange]) -> Vec
         let index = WorkerIndex(worker as u32);
         let own: CpuSet = [cpu].into_iter().collect();
         let is_given = changes.iter().any(|change| {
-            matches!(change, CoreChange::Moved { worker, .. } | CoreChange::Back { worker, .. } if *worker == index)
+            use CoreChange::{Back, Begun, Moved};
+            matches!(change, Moved { worker, .. } | Back { worker, .. } | Begun { worker, .. } if *worker == index)
         });
         let is_stalled = changes.iter().any(|change| {
             matches!(change, CoreChange::Lost { worker, loss: CoreLoss::Stalled { .. }, .. } if *worker == index)

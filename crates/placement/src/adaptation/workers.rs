@@ -1,8 +1,10 @@
-//! Workers that retire and return (`ATraPos §VI-D`).
+//! Workers that retire and return (`ATraPos §VI-D`), and spare ones that begin.
 //!
 //! Owns: which workers may own data. Never: moves a partition but by a plan of necessity for the workers that remain.
 //!
 //! Invariants: a worker that may own no data is given none; at least one worker may own data.
+
+use std::sync::atomic::Ordering;
 
 use atrapos_adapt::{Platform, WorkerIndex, plan_of_necessity};
 use atrapos_partition::abort::{Abort, AbortReason};
@@ -20,11 +22,32 @@ impl Adaptive {
         self.lock().available()
     }
 
+    /// Returns the workers that may own data.
+    pub fn owning_workers(&self) -> Vec<WorkerId> {
+        let available = self.available();
+        (0..)
+            .map(WorkerId)
+            .zip(available)
+            .filter(|(_, is_available)| *is_available)
+            .map(|(id, _)| id)
+            .collect()
+    }
+
     /// Returns the platform to plan for: the workers that may own data, with their distances.
     pub(super) fn platform(&self) -> Result<Platform, String> {
         let platform =
             self.lock().platform.clone().ok_or("the distances between the workers are not known")?;
         without(platform, &self.available())
+    }
+
+    /// Returns the number of workers but the spare ones that have not begun.
+    pub fn active_workers(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a worker has begun, if it was spare.
+    pub(super) fn has_begun(&self, worker: usize) {
+        self.active.fetch_max(worker + 1, Ordering::Relaxed);
     }
 
     /// Pins a worker to a core. A refusal leaves it where the system puts it.
@@ -77,13 +100,15 @@ impl Adaptive {
         report
     }
 
-    /// Brings a retired worker back, on core `core`, and returns its number.
+    /// Brings a retired worker back, or else lets a spare one begin, on core `core`, and returns its number.
     pub fn add(&self, core: usize) -> Result<WorkerId, Abort> {
         let (worker, is_pinned) = {
             let mut state = self.lock();
-            let Some(worker) = state.retired.iter().position(|retired| *retired) else {
+            let retired = state.retired.iter().position(|retired| *retired);
+            let spare = || state.watch.next_spare().map(WorkerIndex::index);
+            let Some(worker) = retired.or_else(spare) else {
                 return Err(misuse(format!(
-                    "none of the {} workers has retired; open the database with more workers to use more cores",
+                    "none of the {} workers has retired or is spare; open the database with more workers to use more cores",
                     state.retired.len()
                 )));
             };
@@ -95,6 +120,7 @@ impl Adaptive {
         if is_pinned {
             self.pin(worker, core);
         }
+        self.has_begun(worker.index());
         self.nudge();
         Ok(worker)
     }

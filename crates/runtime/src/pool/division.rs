@@ -28,7 +28,8 @@ impl Division {
     pub(super) fn new(configuration: &RuntimeBuilder, processing_units: usize) -> Self {
         let pins = configuration.cpus.as_ref().filter(|_| configuration.pin);
         let pin = |worker: WorkerId| pins.and_then(|pins| pins[worker.index()]);
-        let workers = (0..configuration.workers).map(worker_id);
+        let spare_from = configuration.workers.saturating_sub(configuration.spare);
+        let workers = (0..spare_from).map(worker_id);
         let (pinned, anywhere): (Vec<_>, Vec<_>) = workers.partition(|worker| pin(*worker).is_some());
         let mut threads: Vec<Vec<WorkerId>> = Vec::new();
         for worker in pinned {
@@ -40,6 +41,7 @@ impl Division {
         let wanted = configuration.threads.unwrap_or(processing_units);
         threads.extend(blocks(&anywhere, wanted));
         let oversubscribed = !anywhere.is_empty() && threads.len() > processing_units;
+        threads.extend((spare_from..configuration.workers).map(|worker| vec![worker_id(worker)]));
         Self { threads, oversubscribed }
     }
 }
@@ -61,6 +63,15 @@ mod tests {
         let division = Division::new(&configuration, processing_units);
         let numbers = division.threads.iter().map(|thread| thread.iter().map(|worker| worker.0).collect());
         (numbers.collect(), division.oversubscribed)
+    }
+
+    #[test]
+    fn spare_workers_have_threads_of_their_own() {
+        let spares = |pin| RuntimeBuilder { spare: 2, ..pinned(vec![Some(4), None, None], pin) };
+        assert_eq!(divided(spares(true), 1), (vec![vec![0], vec![1], vec![2]], false));
+        assert_eq!(divided(spares(false), 1), (vec![vec![0], vec![1], vec![2]], false));
+        let several = RuntimeBuilder { spare: 1, ..RuntimeBuilder::new(4) };
+        assert_eq!(divided(several, 1), (vec![vec![0, 1, 2], vec![3]], false));
     }
 
     fn pinned(cpus: Vec<Option<usize>>, pin: bool) -> RuntimeBuilder {

@@ -185,7 +185,7 @@ impl Connection {
 
     /// The worker at which the connection is at home.
     pub(super) fn home_worker(&self) -> WorkerId {
-        let workers = self.database.database().workers().max(1);
+        let workers = self.database.database().active_workers().max(1);
         WorkerId((self.process_id.unsigned_abs() as usize % workers) as u16)
     }
 

@@ -148,7 +148,7 @@ impl Change<'_> {
         self.db.close(table)?;
         let done = (|| {
             let rows = self.rows_of(table, &meta)?;
-            new.table.splits = splits(&rows, self.db.database().workers());
+            new.table.splits = splits(&rows, self.db.database().active_workers());
             self.db.database().create_table(new).map_err(|error| refused(&error))?;
             if let Err(error) = self.fill(&engine, table, rows) {
                 self.db.database().drop_table(&engine).map_err(|error| refused(&error))?;
