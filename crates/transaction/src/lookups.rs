@@ -171,8 +171,8 @@ const AHEAD: usize = 2;
 struct Turns {
     /// Number of transactions of sessions since a look-up was deferred last.
     sessions: Cell<u32>,
-    /// Number of transactions of sessions that nothing was ready beside, since the last turn that was given up for them.
-    alone: Cell<u32>,
+    /// Number of transactions of sessions that began at once, since one was to give up its turn.
+    at_once: Cell<u32>,
     /// The step in which a procedure was sent last, by the time of its beginning.
     step: Cell<Ticks>,
     /// Number of procedures sent by others that ran at once in it.
@@ -189,11 +189,10 @@ struct Turns {
 
 /// Number of transactions of sessions that follow each other while others are ready.
 const SESSION_TURNS: u32 = 8;
-/// Number of transactions of sessions that follow each other while nothing else is ready, however little time they take: messages and
-/// timers have their turn then.
-const ALONE_TURNS: u32 = 256;
+/// Number of transactions of sessions that begin at once before messages and timers have their turn, however little time they take.
+const AT_ONCE_MAX: u32 = 256;
 /// Such transactions between two looks at the clock.
-const ALONE_UNTIMED: u32 = 16;
+const SESSION_UNTIMED: u32 = 32;
 /// Procedures sent by others between two looks at the clock.
 const UNTIMED: u32 = 4;
 /// Number of deferred look-ups, and of steps with procedures that were sent, between two looks at the size of the data.
@@ -213,22 +212,21 @@ impl Turns {
         admits
     }
 
-    /// Returns true if a transaction of a session, beside which nothing is ready, is to give its turn up first: those before it have
-    /// taken as long as a step may.
+    /// Returns true, at times, if the step has taken long, or many transactions have followed each other.
     #[inline(always)]
-    fn ends_alone(&self, worker: &EngineWorker) -> bool {
-        let alone = self.alone.get() + 1;
-        self.alone.set(alone);
-        alone.is_multiple_of(ALONE_UNTIMED) && self.is_long_alone(worker, alone)
+    fn are_over(&self, worker: &EngineWorker) -> bool {
+        let at_once = self.at_once.get() + 1;
+        self.at_once.set(at_once);
+        at_once.is_multiple_of(SESSION_UNTIMED) && self.are_long(worker, at_once)
     }
 
     #[inline(never)]
-    fn is_long_alone(&self, worker: &EngineWorker, alone: u32) -> bool {
-        let is_long = alone >= ALONE_TURNS || worker.is_step_long();
-        if is_long {
-            self.alone.set(0);
+    fn are_long(&self, worker: &EngineWorker, at_once: u32) -> bool {
+        let are_long = at_once >= AT_ONCE_MAX || worker.is_step_long();
+        if are_long {
+            self.at_once.set(0);
         }
-        is_long
+        are_long
     }
 
     /// Returns true if the worker's data is so small that the misses of look-ups cost less than what overlaps them.
@@ -294,17 +292,18 @@ impl Lookups {
     }
 
     /// Returns true if deferring a look-up can pay: another task can run meanwhile, or another look-up waits with it, and the data
-    /// is large. Now and then it is true without that, so that other tasks, messages and timers have their turn.
+    /// is large. Now and then it is true without that, so that others have their turn.
     #[inline]
     pub(crate) fn pays(&self, worker: &EngineWorker) -> bool {
         let others = worker.ready_len() > 0 || !self.waiting.borrow().is_empty();
-        if others { !self.turns.admits_session() } else { self.turns.ends_alone(worker) }
+        others && !self.turns.admits_session()
     }
 
-    /// Returns true if a transaction whose key need not be looked up is to give its turn up first.
+    /// Returns true if a transaction of a session whose look-up is not deferred is to give up its turn first: those before it have taken as
+    /// long as a step may, and messages and timers are to have theirs.
     #[inline(always)]
     pub(crate) fn is_turn_over(&self, worker: &EngineWorker) -> bool {
-        self.turns.ends_alone(worker)
+        self.turns.are_over(worker)
     }
 
     /// Ends the turn of the current task like [`defer`](Lookups::defer), without a key.

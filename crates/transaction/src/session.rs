@@ -560,22 +560,21 @@ impl Session {
                     return if is_instance { RouteStart::Here } else { RouteStart::Elsewhere(home) };
                 }
                 // Without a look-up there is nothing to hint at: to compare keys would take longer than to locate one.
-                if !shard.lookups.pays(worker) {
-                    return RouteStart::Here;
+                if shard.lookups.pays(worker) {
+                    return RouteStart::Deferred(shard.lookups.defer(worker, partition, key));
                 }
-                RouteStart::Deferred(shard.lookups.defer(worker, partition, key))
             }
             Destination::Worker(home) => {
                 let home = WorkerId(home.0 % worker.workers() as u16);
                 if home != worker.id() {
-                    RouteStart::Elsewhere(home)
-                } else if shard.lookups.is_turn_over(worker) {
-                    RouteStart::Deferred(shard.lookups.defer_nothing(worker))
-                } else {
-                    RouteStart::Here
+                    return RouteStart::Elsewhere(home);
                 }
             }
         }
+        if shard.lookups.is_turn_over(worker) {
+            return RouteStart::Deferred(shard.lookups.defer_nothing(worker));
+        }
+        RouteStart::Here
     }
 
     /// Returns what the look-up of a route's key has found, which was deferred and is made now unless it was made before; or the
