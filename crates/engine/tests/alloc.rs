@@ -147,51 +147,60 @@ fn database() -> Database {
     db
 }
 
-/// Runs `sessions` sessions on the one worker; each runs `transaction` for many keys, first to warm up and then to count.
-/// Returns how often the worker's thread allocated while the counting ones ran.
+/// Transactions of a session in a round.
+const TRANSACTIONS: u64 = 1000;
+/// Rounds, of which the first ones give the worker what it needs: how many transactions are under way at once at most differs from round to
+/// round, and each that is more than ever before takes a state that is new.
+const ROUNDS: usize = 6;
+
+/// Waits until all sessions have come here, or one has failed and never will.
+async fn all_have(session: &Session, left: &AtomicUsize) {
+    left.fetch_sub(1, Ordering::Relaxed);
+    for _ in 0..1_000_000 {
+        if left.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+        session.yield_now().await;
+    }
+}
+
+/// Runs `sessions` sessions on the one worker; each runs `transaction` for many keys, in several rounds that all begin together. Returns
+/// how often the worker's thread allocated in the round in which it did so least.
 fn allocations(
     db: &Database,
     sessions: usize,
     transaction: impl AsyncFn(&Session, u64) -> Result<(), Abort> + Clone + Send + 'static,
 ) -> u64 {
-    const TRANSACTIONS: u64 = 2000;
-    let counting = Arc::new(AtomicUsize::new(sessions));
+    let left = || [(); ROUNDS].map(|()| AtomicUsize::new(sessions));
+    // The end of a round, and of a session, may allocate: nobody gets there before all have counted.
+    let (beginning, counting) = (Arc::new(left()), Arc::new(left()));
     let started: Vec<_> = (0..sessions)
         .map(|at| {
-            let (transaction, counting) = (transaction.clone(), Arc::clone(&counting));
+            let (beginning, counting) = (Arc::clone(&beginning), Arc::clone(&counting));
+            let transaction = transaction.clone();
             let body = async move |session: Session| {
-                for warm in [true, false] {
+                let mut counted = [0; ROUNDS];
+                for round in 0..ROUNDS {
+                    all_have(&session, &beginning[round]).await;
                     let before = ALLOCATIONS.get();
-                    SHOW.set(!warm && at == 0);
+                    SHOW.set(round + 1 == ROUNDS);
                     for i in 0..TRANSACTIONS {
-                        let id = (i * 7919 + at as u64 * 31) % SUBSCRIBERS;
-                        transaction(&session, id).await?;
+                        transaction(&session, (i * 7919 + at as u64 * 31) % SUBSCRIBERS).await?;
                     }
+                    counted[round] = ALLOCATIONS.get() - before;
+                    all_have(&session, &counting[round]).await;
                     SHOW.set(false);
-                    if !warm {
-                        let counted = ALLOCATIONS.get() - before;
-                        // The end of a session may allocate: none ends before all have counted (or one has failed).
-                        counting.fetch_sub(1, Ordering::Relaxed);
-                        for _ in 0..1_000_000 {
-                            if counting.load(Ordering::Relaxed) == 0 {
-                                break;
-                            }
-                            session.yield_now().await;
-                        }
-                        return Ok::<u64, Abort>(counted);
-                    }
-                    // Everybody is warm before anybody counts.
-                    for _ in 0..10 {
-                        session.yield_now().await;
-                    }
                 }
-                unreachable!("the second round returns");
+                Ok::<_, Abort>(counted)
             };
             db.spawn_session(WorkerId(0), body).unwrap()
         })
         .collect();
-    // Each counts what the thread did while it ran, so the first one that is warm sees the most.
-    started.into_iter().map(|session| session.join().unwrap().unwrap()).max().unwrap_or(0)
+    // Each counts what the thread did while it ran, so the one that ran longest sees the most.
+    let counted: Vec<[u64; ROUNDS]> =
+        started.into_iter().map(|session| session.join().unwrap().unwrap()).collect();
+    let of_round = |round: usize| counted.iter().map(|of_session| of_session[round]).max().unwrap_or(0);
+    (0..ROUNDS).map(of_round).min().unwrap_or(0)
 }
 
 /// Asserts that the transaction allocates nothing, alone and among others.
@@ -209,7 +218,7 @@ fn the_counter_counts() {
         drop(std::hint::black_box(Box::new(id)));
         Ok(())
     });
-    assert_eq!(counted, 2000);
+    assert_eq!(counted, TRANSACTIONS);
 }
 
 #[test]
