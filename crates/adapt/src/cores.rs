@@ -379,7 +379,7 @@ impl CoreWatch {
             }
             CoreLoss::Stalled { got: got? }
         };
-        if let Some(to) = self.free_unit(worker, between, &|_| true) {
+        if let Some(to) = self.free_unit(worker, between) {
             self.workers[worker].cpu = Some(to);
             self.workers[worker].stalled_since_ns = None;
             return Some(CoreChange::Moved { worker: WorkerIndex(worker as u32), from: cpu, to, loss });
@@ -416,27 +416,29 @@ impl CoreWatch {
         (!shares.is_empty() && got < self.settings.stall_share * mean).then_some(got)
     }
 
-    /// A processing unit that no worker has, where the thread of a worker may run: one for which `suits` is true.
-    fn free_unit(
-        &self,
-        worker: usize,
-        between: &Between<'_>,
-        suits: &dyn Fn(CpuId) -> bool,
-    ) -> Option<CpuId> {
-        let own = between.now.workers.get(worker)?.cpus.as_ref()?;
+    /// The processing units that no worker has, where the thread of a worker may run: those it should take first are first.
+    fn free_units(&self, worker: usize, between: &Between<'_>) -> Vec<CpuId> {
+        let Some(own) = between.now.workers.get(worker).and_then(|of| of.cpus.as_ref()) else {
+            return Vec::new();
+        };
         // The mask of a pinned thread has its unit only: it may be pinned to any that the process may use.
         let pinned_itself = own.len() == 1 && self.workers[worker].cpu.is_some_and(|cpu| own.contains(cpu));
-        let may_use = if pinned_itself { between.now.allowed.as_ref()? } else { own };
+        let may_use = if pinned_itself { between.now.allowed.as_ref() } else { Some(own) };
+        let Some(may_use) = may_use else { return Vec::new() };
         let of_others = |cpu: &CpuId| self.workers.iter().any(|other| other.cpu == Some(*cpu));
         let is_online = |cpu: &CpuId| between.now.online.as_ref().is_none_or(|online| online.contains(*cpu));
         let is_free = |cpu: &CpuId| {
-            suits(*cpu)
-                && may_use.contains(*cpu)
+            may_use.contains(*cpu)
                 && !of_others(cpu)
                 && is_online(cpu)
                 && between.is_idle(*cpu).unwrap_or(true)
         };
-        self.preference.iter().copied().chain(may_use.iter()).find(is_free)
+        self.preference.iter().copied().chain(may_use.iter()).filter(is_free).collect()
+    }
+
+    /// The first of the [free processing units](Self::free_units).
+    fn free_unit(&self, worker: usize, between: &Between<'_>) -> Option<CpuId> {
+        self.free_units(worker, between).first().copied()
     }
 
     /// Takes the units of the last workers where a quota withholds time.
@@ -494,12 +496,10 @@ impl CoreWatch {
     fn begin(&mut self, worker: usize, between: &Between<'_>) -> Option<CoreChange> {
         let units = usable(between.now)?.len().min(limit_of(cores_of(between.now)));
         let more = units.saturating_sub(self.first_units);
+        let free = if self.begun < more { self.free_units(worker, between) } else { Vec::new() };
         // One of those that have appeared, if it is free.
-        let is_new = |cpu: CpuId| self.known.as_ref().is_some_and(|known| !known.contains(cpu));
-        let free = || {
-            self.free_unit(worker, between, &is_new).or_else(|| self.free_unit(worker, between, &|_| true))
-        };
-        let to = if self.begun < more { free() } else { None };
+        let is_new = |cpu: &&CpuId| self.known.as_ref().is_some_and(|known| !known.contains(**cpu));
+        let to = free.iter().find(is_new).or(free.first()).copied();
         let since = to.map(|_| self.workers[worker].fit_since_ns.unwrap_or(between.now_ns));
         self.workers[worker].fit_since_ns = since;
         if between.now_ns.saturating_sub(since?) < self.wait_ns(worker) {
@@ -533,11 +533,7 @@ impl CoreWatch {
         if is_fit {
             return Some(cpu);
         }
-        if matches!(loss, CoreLoss::Throttled { .. }) {
-            None
-        } else {
-            self.free_unit(worker, between, &|_| true)
-        }
+        if matches!(loss, CoreLoss::Throttled { .. }) { None } else { self.free_unit(worker, between) }
     }
 
     /// Tells of processing units that the process may use since now, where every worker has one.

@@ -339,7 +339,6 @@ impl Builder {
         let machine = self.machine.clone().unwrap_or_else(live_machine);
         let workers = self.workers.unwrap_or_else(|| machine.default_workers());
         self.check(workers)?;
-        let all = workers + self.spare_workers;
         self.check_division(directory.is_some())?;
         let schema = self.schema.take();
         let catalog = self.catalog(schema, directory.map(|(path, _)| path))?;
@@ -347,7 +346,7 @@ impl Builder {
         let costs_warning = self.take_sync_costs(&machine);
         let (learned, refined_warning) = self.learned(&machine, directory.map(|(path, _)| path));
         // Nothing is observed where there is nothing to choose.
-        let observing = self.adaptation.filter(|adaptation| all > 1 || !adaptation.act);
+        let observing = self.adaptation.filter(|adaptation| parts.stats.len() > 1 || !adaptation.act);
         parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
         let placed =
             Placed::new(&machine, workers, self.pin, self.place_memory).with_spares(self.spare_workers);
@@ -446,7 +445,7 @@ impl Builder {
     /// Returns the settings of the workers' threads.
     fn runtime(&self, machine: &Machine, placed: &Placed, wal: Option<&Wal>) -> RuntimeBuilder {
         let workers = placed.placement.len();
-        let mut runtime = RuntimeBuilder::new(workers + self.spare_workers);
+        let mut runtime = RuntimeBuilder::new(placed.cpus.len());
         (runtime.cpus, runtime.spare) = (Some(placed.cpus.clone()), self.spare_workers);
         runtime.pin = placed.pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();

@@ -19,7 +19,7 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-    /// Whether the next allocation is to be shown with the way to it.
+    /// Set if the next allocation is to be shown with the way to it.
     static SHOW: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -1,4 +1,4 @@
-//! What skew costs a fixed scheme, where clients are sessions on the workers and where they are not: a class of TATP, any routing.
+//! Measurement of the price of skew for a fixed scheme, with clients that are sessions on the workers, and with threads outside: a class of TATP, any routing.
 //!
 //! `skewed [class] [sessions on each worker, or threads] [rounds]`
 //!

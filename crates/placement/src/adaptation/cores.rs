@@ -164,7 +164,7 @@ impl Adaptive {
         let throughput_tps = self.throughput_now_tps();
         for change in changes {
             if let CoreChange::Begun { worker, .. } = change {
-                self.has_begun(worker.index());
+                self.note_begun(worker.index());
             }
             let decision = Decision::of_cores(self.since_opening_ns(), throughput_tps, change);
             self.remember(AdaptationEvent { decision, report: None, failure: None });

@@ -46,7 +46,7 @@ impl Adaptive {
     }
 
     /// Notes that a worker has begun, if it was spare.
-    pub(super) fn has_begun(&self, worker: usize) {
+    pub(super) fn note_begun(&self, worker: usize) {
         self.active.fetch_max(worker + 1, Ordering::Relaxed);
     }
 
@@ -120,7 +120,7 @@ impl Adaptive {
         if is_pinned {
             self.pin(worker, core);
         }
-        self.has_begun(worker.index());
+        self.note_begun(worker.index());
         self.nudge();
         Ok(worker)
     }
