@@ -1,0 +1,534 @@
+//! Making a table anew, with a primary key.
+//!
+//! Owns: the way of the rows of a table into another one that is clustered by a key, and the order of the steps. Never: decides what
+//! the new table is.
+//!
+//! # Steps
+//!
+//! 1. The table is closed ([`close`](crate::database::SqlDatabase::close)): no transaction uses it.
+//! 2. Its rows are read, a slice of about a MiB at a time. Threads of the statement make of each slice the rows of the new table,
+//!    encoded with their keys, while the next ones come. This is the only copy.
+//! 3. Unless the keys came in ascending order, their places are sorted, in runs by several threads. The rows stay where they are.
+//! 4. A row beside the definitions says that the new table counts for nothing. It is made, cut so that all workers get as many rows;
+//!    each packs its own into its trees; a checkpoint makes them durable.
+//! 5. One transaction writes which table of the engine the name leads to, and that it is the old one that counts for nothing. So a
+//!    crash at any moment leaves the one or the other whole, and what counts for nothing is dropped when the database is opened.
+//! 6. The new schema is published, and the old table dropped.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use atrapos::catalog::{
+    ColumnDef, KeyCodec, RowLayout, RowProjection, TableDef, Value as Stored, ValueError,
+};
+use atrapos::{CopiedRows, KeyBuf, LoadError, LoadProgress, NewTable};
+
+use super::draft::Draft;
+use super::{Change, refused};
+use crate::error::{SqlError, SqlState};
+use crate::kept::UNUSED;
+use crate::schema::{IndexMeta, TableEntry, TableMeta, from_stored};
+
+impl Change<'_> {
+    /// Makes a table anew with a primary key.
+    pub(super) fn rebuild(&self, table: &Arc<TableEntry>, mut draft: Draft) -> Result<(), SqlError> {
+        if table.cluster_key().is_some() {
+            return Err(SqlError::new(
+                SqlState::INVALID_TABLE_DEFINITION,
+                format!("multiple primary keys for table \"{}\" are not allowed", table.name),
+            ));
+        }
+        // The names of the old table and its indexes are in use until it is gone.
+        let engine = format!("{}~{}", table.name, self.db.database().definitions().trees.len());
+        for index in &mut draft.indexes {
+            if let Some(name) = &mut index.engine {
+                *name = format!("{name}~{engine}");
+            }
+        }
+        // The new table has the names that the columns have now.
+        draft.columns.iter_mut().for_each(|column| column.engine = None);
+        let (new, mut meta) = self.definition(&draft, engine)?;
+        meta.comment.clone_from(&table.meta.comment);
+        meta.number = Some(table.meta.number.unwrap_or(table.handle.id().0));
+        self.db.close(table)?;
+        let done = self.make_anew(table, new, &meta);
+        if done.is_err() {
+            self.db.reopen(table);
+        }
+        done
+    }
+
+    /// Makes the new table, and puts it in the place of the closed one.
+    fn make_anew(&self, table: &TableEntry, mut new: NewTable, meta: &TableMeta) -> Result<(), SqlError> {
+        let rows = self.rows_of(table, &new.table, meta)?;
+        new.table.splits = rows.splits(self.workers());
+        let (kept, database, engine) = (self.db.kept(), self.db.database(), &meta.engine);
+        let unused = |engine: &str| format!("{UNUSED}{engine}");
+        kept.write(database, unused(engine), Some(String::new()))?;
+        let made = (|| {
+            database.create_table(new).map_err(|error| refused(&error))?;
+            self.fill(engine, table, rows)?;
+            let now = (format!("table:{}", table.name), Some(self.body(meta)?));
+            let before = (unused(&table.meta.engine), Some(String::new()));
+            kept.write_all(database, vec![now, (unused(engine), None), before])?;
+            self.db.reload()
+        })();
+        if let Err(error) = made {
+            // It counts for nothing, and is dropped when the database is opened, if not now.
+            let _ = self.db.drop_unused(engine);
+            return Err(error);
+        }
+        self.db.drop_unused(&table.meta.engine)
+    }
+
+    /// The number of workers that the rows of a table are spread over.
+    fn workers(&self) -> usize {
+        self.db.database().active_workers().max(1)
+    }
+
+    /// All rows of a table that nobody uses, as the new one has them, in the order of their keys.
+    fn rows_of(&self, table: &TableEntry, new: &TableDef, meta: &TableMeta) -> Result<Rows, SqlError> {
+        let Some(key) = meta.indexes.iter().find(|index| index.primary) else { return Ok(Rows::default()) };
+        let definitions = self.db.database().definitions();
+        let old = definitions.table(table.handle.id().0).ok_or_else(|| no_longer(table))?;
+        let conversion = Conversion {
+            table,
+            codec: codec(&new.columns, key),
+            from: RowLayout::of_table(old),
+            to: RowLayout::of_table(new),
+            projection: RowProjection::new(old, new),
+            key,
+            is_in_key: (0..new.columns.len()).map(|column| new.is_in_key(column)).collect(),
+        };
+        let parts = self.converted(&conversion)?;
+        let rows = Rows::new(parts, threads());
+        match rows.duplicate() {
+            Some(duplicate) => Err(conversion.duplicate(duplicate)),
+            None => Ok(rows),
+        }
+    }
+
+    /// Reads the rows of a table, and has them converted by several threads as they come.
+    fn converted(&self, conversion: &Conversion<'_>) -> Result<Vec<Part>, SqlError> {
+        let threads = threads();
+        let (slices, incoming) = mpsc::sync_channel(threads * 2);
+        let incoming = Arc::new(Mutex::new(incoming));
+        let (visited, converted) = std::thread::scope(|scope| {
+            let helpers: Vec<_> = (0..threads)
+                .filter_map(|_| {
+                    let incoming = Arc::clone(&incoming);
+                    let helper = move || convert_all(conversion, &incoming);
+                    std::thread::Builder::new()
+                        .name("sql-statement".to_owned())
+                        .spawn_scoped(scope, helper)
+                        .ok()
+                })
+                .collect();
+            // The slices have no other end than those of the threads.
+            drop(incoming);
+            let mut numbers = 0_usize..;
+            let visited = self.db.database().visit_slices(conversion.table.handle.id(), |slice| {
+                let gone = |_| atrapos::Abort::user("the threads of the statement have ended");
+                slices.send((numbers.next().unwrap_or(0), slice)).map_err(gone)
+            });
+            drop(slices);
+            let converted: Vec<_> = helpers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            (visited, converted)
+        });
+        let mut parts = Vec::new();
+        for converted in converted {
+            parts.extend(converted.map_err(|_| stopped())??);
+        }
+        visited.map_err(|abort| SqlError::of_abort(&abort))?;
+        parts.sort_unstable_by_key(|(number, _)| *number);
+        Ok(parts.into_iter().map(|(_, part)| part).collect())
+    }
+
+    /// Loads rows into a new table.
+    fn fill(&self, engine: &str, table: &TableEntry, rows: Rows) -> Result<(), SqlError> {
+        let internal = |why: String| SqlError::new(SqlState::INTERNAL_ERROR, why).table(&table.name);
+        let handle = self.db.database().table_named(engine).map_err(|error| internal(error.to_string()))?;
+        let (rows, number, shares) = (Arc::new(rows), handle.id(), self.workers());
+        let loaded = self.db.database().load(&LoadProgress::default(), move |loader| {
+            for share in rows.shares(shares) {
+                let Some(first) = rows.key(share.start) else { continue };
+                if !loader.owns_encoded(number, &KeyBuf::from(first)) {
+                    continue;
+                }
+                rows.each(share, |key, row| loader.add_encoded(number, &KeyBuf::from(key), row))?;
+            }
+            Ok(())
+        });
+        loaded.map(drop).map_err(|error| match error {
+            LoadError::Duplicate { .. } => {
+                SqlError::new(SqlState::UNIQUE_VIOLATION, error.to_string()).table(&table.name)
+            }
+            error => internal(error.to_string()),
+        })
+    }
+}
+
+fn codec(columns: &[ColumnDef], key: &IndexMeta) -> KeyCodec {
+    use atrapos::KeyPart;
+    use atrapos::catalog::KeyField;
+    let field = |(column, descending): &(usize, bool)| KeyField {
+        part: KeyPart { ty: columns[*column].ty, descending: *descending, nullable: false },
+    };
+    KeyCodec::new(key.columns.iter().map(field).collect())
+}
+
+/// The number of threads that work on rows at once, beside the workers.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX)
+}
+
+/// More of them than this would wait for the rows that one transaction reads.
+const THREADS_MAX: usize = 8;
+
+#[cold]
+fn no_longer(table: &TableEntry) -> SqlError {
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, format!("table \"{}\" has been replaced", table.name))
+        .hint("Run the statement again.")
+}
+
+#[cold]
+fn stopped() -> SqlError {
+    SqlError::new(SqlState::INTERNAL_ERROR, "a thread of the statement has stopped")
+}
+
+/// A slice of a table and its place among those of the table.
+type Numbered<T> = (usize, T);
+
+/// Converts slices until no more come. After a failure the others are taken and left.
+fn convert_all(
+    conversion: &Conversion<'_>,
+    slices: &Mutex<mpsc::Receiver<Numbered<CopiedRows>>>,
+) -> Result<Vec<Numbered<Part>>, SqlError> {
+    let mut parts = Ok(Vec::new());
+    loop {
+        let next = slices.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok((number, slice)) = next else { return parts };
+        if let Ok(done) = &mut parts {
+            match conversion.convert(&slice) {
+                Ok(part) => done.push((number, part)),
+                Err(error) => parts = Err(error),
+            }
+        }
+    }
+}
+
+/// What makes rows of a new table, with its key, out of those of the old one.
+struct Conversion<'a> {
+    table: &'a TableEntry,
+    key: &'a IndexMeta,
+    codec: KeyCodec,
+    from: RowLayout,
+    to: RowLayout,
+    /// For tables whose columns are of the same types in both; otherwise rows are made of their values.
+    projection: Option<RowProjection>,
+    is_in_key: Vec<bool>,
+}
+
+impl Conversion<'_> {
+    fn convert(&self, slice: &CopiedRows) -> Result<Part, SqlError> {
+        let mut part = Part {
+            bytes: Vec::with_capacity(slice.bytes.len() + 16 * slice.rows.len()),
+            ends: Vec::with_capacity(slice.rows.len()),
+            ascends: true,
+        };
+        for (_, row) in slice.iter() {
+            let key = self.key_of(row)?;
+            part.ascends &= part.ends.len().checked_sub(1).is_none_or(|last| part.row(last).0 < &*key);
+            part.bytes.extend_from_slice(&key);
+            let key_end = part.bytes.len() as u32;
+            let made = match &self.projection {
+                Some(projection) => projection.project(row, &mut part.bytes),
+                None => self.encode(row, &mut part.bytes),
+            };
+            made.map_err(|error| self.refusal(&error))?;
+            part.ends.push((key_end, part.bytes.len() as u32));
+        }
+        Ok(part)
+    }
+
+    fn key_of(&self, row: &[u8]) -> Result<KeyBuf, SqlError> {
+        let mut key = KeyBuf::new();
+        for ((column, _), field) in self.key.columns.iter().zip(self.codec.fields()) {
+            let value = self.from.get(row, *column).map_err(|error| self.refusal(&error))?;
+            if value.is_null() {
+                return Err(self.has_null(*column));
+            }
+            field.encode(&value, &mut key).map_err(|error| self.refusal(&error))?;
+        }
+        Ok(key)
+    }
+
+    /// Appends the new row, made of the values of the old one.
+    fn encode(&self, row: &[u8], out: &mut Vec<u8>) -> Result<(), ValueError> {
+        let values = self.from.decode(row)?.into_iter().zip(&self.is_in_key);
+        let values: Vec<Stored> =
+            values.filter(|(_, is_in_key)| !**is_in_key).map(|(value, _)| value).collect();
+        self.to.encode(&values, out)
+    }
+
+    #[cold]
+    fn has_null(&self, column: usize) -> SqlError {
+        let (table, column) = (&self.table.name, &self.table.columns[column].name);
+        let why = format!("column \"{column}\" of relation \"{table}\" contains null values");
+        SqlError::new(SqlState::NOT_NULL_VIOLATION, why).table(table).column(column)
+    }
+
+    #[cold]
+    fn refusal(&self, error: &ValueError) -> SqlError {
+        let why = format!("a row of table \"{}\" cannot be made one with a key: {error}", self.table.name);
+        SqlError::new(SqlState::INTERNAL_ERROR, why).table(&self.table.name)
+    }
+
+    /// The error for a key that two rows have.
+    #[cold]
+    fn duplicate(&self, key: &[u8]) -> SqlError {
+        let columns = self.key.columns.iter().map(|(column, _)| &self.table.columns[*column]);
+        let values = self.codec.decode(key).unwrap_or_default();
+        let parts = columns.zip(values).map(|(column, value)| {
+            let value = crate::format::text_of(&from_stored(value, column.ty), column.ty);
+            (&*column.name, value)
+        });
+        let (names, values): (Vec<&str>, Vec<String>) = parts.unzip();
+        SqlError::new(
+            SqlState::UNIQUE_VIOLATION,
+            format!("could not create unique index \"{}\"", self.key.name),
+        )
+        .detail(format!("Key ({})=({}) is duplicated.", names.join(", "), values.join(", ")))
+        .table(&self.table.name)
+        .constraint(&self.key.name)
+    }
+}
+
+/// The rows of a slice, as the new table has them.
+#[derive(Debug)]
+struct Part {
+    /// Keys and rows, each row behind its key.
+    bytes: Vec<u8>,
+    /// The end of each key, and of the row behind it.
+    ends: Vec<(u32, u32)>,
+    /// Set if each key is greater than the one before it.
+    ascends: bool,
+}
+
+impl Part {
+    fn row(&self, at: usize) -> (&[u8], &[u8]) {
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before].1) as usize;
+        let (key_end, end) = (self.ends[at].0 as usize, self.ends[at].1 as usize);
+        (&self.bytes[start..key_end], &self.bytes[key_end..end])
+    }
+}
+
+/// The place of a row, with the first bytes of its key as a number.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    first: u64,
+    part: u32,
+    row: u32,
+}
+
+/// The rows of a table in the order of their keys.
+#[derive(Debug, Default)]
+struct Rows {
+    parts: Vec<Part>,
+    /// For each part the number of rows before it.
+    starts: Vec<usize>,
+    count: usize,
+    /// The order of their keys; `None` if they came in it.
+    order: Option<Vec<Place>>,
+}
+
+impl Rows {
+    fn new(parts: Vec<Part>, threads: usize) -> Rows {
+        let mut rows = Rows::default();
+        for part in &parts {
+            rows.starts.push(rows.count);
+            rows.count += part.ends.len();
+        }
+        rows.parts = parts.into_iter().collect();
+        if !rows.ascend() {
+            rows.order = Some(rows.sorted(threads));
+        }
+        rows
+    }
+
+    /// Returns true if each key is greater than the one before it.
+    fn ascend(&self) -> bool {
+        let filled = || self.parts.iter().filter(|part| !part.ends.is_empty());
+        let follows = |(before, part): (&Part, &Part)| before.row(before.ends.len() - 1).0 < part.row(0).0;
+        self.parts.iter().all(|part| part.ascends) && filled().zip(filled().skip(1)).all(follows)
+    }
+
+    /// The places of the rows in the order of their keys.
+    fn sorted(&self, threads: usize) -> Vec<Place> {
+        let mut places = Vec::with_capacity(self.count);
+        for (number, part) in (0..).zip(&self.parts) {
+            let place =
+                |row: usize| Place { first: first_of(part.row(row).0), part: number, row: row as u32 };
+            places.extend((0..part.ends.len()).map(place));
+        }
+        let run = places.len().div_ceil(threads).max(1);
+        let in_order = |one: &Place, other: &Place| {
+            one.first.cmp(&other.first).then_with(|| self.row_at(one).0.cmp(self.row_at(other).0))
+        };
+        std::thread::scope(|scope| {
+            for run in places.chunks_mut(run) {
+                scope.spawn(move || run.sort_unstable_by(in_order));
+            }
+        });
+        // This sort finds the runs, and merges them.
+        places.sort_by(in_order);
+        places
+    }
+
+    fn row_at(&self, place: &Place) -> (&[u8], &[u8]) {
+        self.parts[place.part as usize].row(place.row as usize)
+    }
+
+    /// The first key that two rows have.
+    fn duplicate(&self) -> Option<&[u8]> {
+        let is_same = |pair: &&[Place]| {
+            pair[0].first == pair[1].first && self.row_at(&pair[0]).0 == self.row_at(&pair[1]).0
+        };
+        let found = self.order.as_ref()?.windows(2).find(is_same)?;
+        Some(self.row_at(&found[0]).0)
+    }
+
+    /// The key of the row at a position.
+    fn key(&self, position: usize) -> Option<&[u8]> {
+        if position >= self.count {
+            return None;
+        }
+        if let Some(order) = &self.order {
+            return Some(self.row_at(&order[position]).0);
+        }
+        let part = self.starts.partition_point(|start| *start <= position) - 1;
+        Some(self.parts[part].row(position - self.starts[part]).0)
+    }
+
+    /// The positions of the rows, cut into parts as long as each other.
+    fn shares(&self, shares: usize) -> Vec<Range<usize>> {
+        if self.count < shares * 2 {
+            return std::iter::once(0..self.count).collect();
+        }
+        let cut = |share: usize| self.count * share / shares;
+        (0..shares).map(|share| cut(share)..cut(share + 1)).collect()
+    }
+
+    /// The keys at which a table is cut so that all workers get as many rows.
+    fn splits(&self, workers: usize) -> Vec<Vec<u8>> {
+        let shares = self.shares(workers);
+        shares.iter().skip(1).filter_map(|share| self.key(share.start)).map(<[u8]>::to_vec).collect()
+    }
+
+    /// Visits the keys and rows at some positions, in the order of the keys.
+    fn each<E>(
+        &self,
+        positions: Range<usize>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(order) = &self.order {
+            return order[positions].iter().try_for_each(|place| {
+                let (key, row) = self.row_at(place);
+                visit(key, row)
+            });
+        }
+        for (part, start) in self.parts.iter().zip(&self.starts) {
+            let from = positions.start.saturating_sub(*start);
+            let to = positions.end.saturating_sub(*start).min(part.ends.len());
+            for at in from..to {
+                let (key, row) = part.row(at);
+                visit(key, row)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first bytes of a key as a number that is in the order of keys; a shorter key is filled with zeros.
+fn first_of(key: &[u8]) -> u64 {
+    let mut first = [0; 8];
+    let length = key.len().min(8);
+    first[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows with these keys, in parts of these lengths; each row is its key twice.
+    fn rows(keys: &[&str], lengths: &[usize]) -> Rows {
+        let mut keys = keys.iter();
+        let mut part = |length: &usize| {
+            let mut part = Part { bytes: Vec::new(), ends: Vec::new(), ascends: true };
+            for key in keys.by_ref().take(*length) {
+                let last = part.ends.len().checked_sub(1);
+                part.ascends &= last.is_none_or(|last| part.row(last).0 < key.as_bytes());
+                part.bytes.extend_from_slice(key.as_bytes());
+                let key_end = part.bytes.len() as u32;
+                part.bytes.extend_from_slice(key.repeat(2).as_bytes());
+                part.ends.push((key_end, part.bytes.len() as u32));
+            }
+            part
+        };
+        Rows::new(lengths.iter().map(&mut part).collect(), 2)
+    }
+
+    /// The keys at some positions; each with its own row.
+    fn visited(rows: &Rows, positions: Range<usize>) -> Vec<String> {
+        let mut visited = Vec::new();
+        let done: Result<(), ()> = rows.each(positions, |key, row| {
+            assert_eq!(row, [key, key].concat());
+            visited.push(String::from_utf8(key.to_vec()).unwrap());
+            Ok(())
+        });
+        done.unwrap();
+        visited
+    }
+
+    #[test]
+    fn rows_that_come_in_order_are_not_sorted() {
+        let rows = rows(&["a", "b", "ba", "c", "d"], &[2, 0, 3]);
+        assert!(rows.order.is_none() && rows.duplicate().is_none());
+        assert_eq!(rows.shares(2), [0..2, 2..5]);
+        assert_eq!(
+            (visited(&rows, 0..2), visited(&rows, 2..5)),
+            (vec!["a".into(), "b".into()], vec!["ba".into(), "c".into(), "d".into()])
+        );
+        assert_eq!(rows.splits(2), [b"ba".to_vec()]);
+        assert_eq!((rows.key(4), rows.key(5)), (Some(&b"d"[..]), None));
+    }
+
+    #[test]
+    fn rows_are_sorted_by_all_of_their_keys() {
+        let keys = ["same-start-2", "b", "same-start-1", "a", "same-start-10", "c"];
+        let rows = rows(&keys, &[4, 1, 1]);
+        let mut wanted = keys.to_vec();
+        wanted.sort_unstable();
+        assert_eq!(visited(&rows, 0..6), wanted);
+        assert_eq!(rows.splits(3), [wanted[2].as_bytes().to_vec(), wanted[4].as_bytes().to_vec()]);
+        assert_eq!(rows.duplicate(), None);
+    }
+
+    #[test]
+    fn a_key_that_two_rows_have_is_found_wherever_they_are() {
+        for (keys, lengths) in
+            [(["a", "b", "b"], [3, 0]), (["a", "b", "b"], [2, 1]), (["b", "a", "b"], [2, 1])]
+        {
+            assert_eq!(rows(&keys, &lengths).duplicate(), Some(&b"b"[..]), "{keys:?}");
+        }
+        // A key and a longer one whose first bytes are the same.
+        assert_eq!(rows(&["a\0", "a"], &[1, 1]).duplicate(), None);
+    }
+
+    #[test]
+    fn few_rows_are_not_cut() {
+        assert_eq!(rows(&["a", "b", "c"], &[3]).shares(2), [0..3]);
+        assert!(rows(&[], &[]).splits(2).is_empty());
+    }
+}
