@@ -10,7 +10,8 @@
 //!    encoded with their keys, while the next ones come. This is the only copy.
 //! 3. Unless the keys came in ascending order, their places are sorted, in runs by several threads. The rows stay where they are.
 //! 4. A row beside the definitions says that the new table counts for nothing. It is made, cut so that all workers get as many rows;
-//!    each packs its own into its trees; a checkpoint makes them durable.
+//!    each packs its own into its trees; a checkpoint makes them durable. Few rows are inserted in a transaction: a checkpoint is of the
+//!    whole database.
 //! 5. One transaction writes which table of the engine the name leads to, and that it is the old one that counts for nothing. So a
 //!    crash at any moment leaves the one or the other whole, and what counts for nothing is dropped when the database is opened.
 //! 6. The new schema is published, and the old table dropped.
@@ -21,7 +22,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use atrapos::catalog::{
     ColumnDef, KeyCodec, RowLayout, RowProjection, TableDef, Value as Stored, ValueError,
 };
-use atrapos::{CopiedRows, KeyBuf, LoadError, LoadProgress, NewTable};
+use atrapos::{
+    Abort, AbortReason, CopiedRows, DynRow, KeyBuf, LoadError, LoadProgress, NewTable, TableHandle,
+};
 
 use super::draft::Draft;
 use super::{Change, refused};
@@ -128,7 +131,7 @@ impl Change<'_> {
             drop(incoming);
             let mut numbers = 0_usize..;
             let visited = self.db.database().visit_slices(conversion.table.handle.id(), |slice| {
-                let gone = |_| atrapos::Abort::user("the threads of the statement have ended");
+                let gone = |_| Abort::user("the threads of the statement have ended");
                 slices.send((numbers.next().unwrap_or(0), slice)).map_err(gone)
             });
             drop(slices);
@@ -144,11 +147,34 @@ impl Change<'_> {
         Ok(parts.into_iter().map(|(_, part)| part).collect())
     }
 
-    /// Loads rows into a new table.
+    /// Inserts few rows into a new table in a transaction; returns false if they are more than one may change.
+    fn insert(&self, handle: &TableHandle, rows: &Arc<Rows>) -> Result<bool, SqlError> {
+        let route = handle.at(&[]).map_err(|abort| SqlError::of_abort(&abort))?;
+        let (table, rows) = (handle.clone(), Arc::clone(rows));
+        let inserted = self.db.database().run(route, async move |tx| {
+            let mut insertions = Vec::with_capacity(rows.count);
+            rows.each(0..rows.count, |key, row| {
+                let values = DynRow::new(table.id(), KeyBuf::from(key), row).values(&table)?;
+                insertions.push(table.insert_values(values)?);
+                Ok::<(), Abort>(())
+            })?;
+            tx.join_each(insertions, drop).await
+        });
+        match inserted {
+            Ok(()) => Ok(true),
+            Err(abort) if abort.reason() == AbortReason::TransactionTooLarge => Ok(false),
+            Err(abort) => Err(SqlError::of_abort(&abort)),
+        }
+    }
+
+    /// Brings rows into a new table.
     fn fill(&self, engine: &str, table: &TableEntry, rows: Rows) -> Result<(), SqlError> {
         let internal = |why: String| SqlError::new(SqlState::INTERNAL_ERROR, why).table(&table.name);
         let handle = self.db.database().table_named(engine).map_err(|error| internal(error.to_string()))?;
         let (rows, number, shares) = (Arc::new(rows), handle.id(), self.workers());
+        if rows.count == 0 || rows.bytes() <= FEW_BYTES && self.insert(&handle, &rows)? {
+            return Ok(());
+        }
         let loaded = self.db.database().load(&LoadProgress::default(), move |loader| {
             for share in rows.shares(shares) {
                 let Some(first) = rows.key(share.start) else { continue };
@@ -181,6 +207,9 @@ fn codec(columns: &[ColumnDef], key: &IndexMeta) -> KeyCodec {
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX)
 }
+
+/// Bytes of rows up to which these are inserted: a checkpoint would take longer.
+const FEW_BYTES: usize = 64 << 10;
 
 /// More of them than this would wait for the rows that one transaction reads.
 const THREADS_MAX: usize = 8;
@@ -396,6 +425,10 @@ impl Rows {
         };
         let found = self.order.as_ref()?.windows(2).find(is_same)?;
         Some(self.row_at(&found[0]).0)
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes.len()).sum()
     }
 
     /// The key of the row at a position.
