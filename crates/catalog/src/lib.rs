@@ -31,7 +31,7 @@ pub use definition::{
 };
 pub use encoding::MAX_ENCODED_BYTES;
 pub use key::{KeyCodec, KeyField};
-pub use row::RowLayout;
+pub use row::{RowLayout, RowProjection};
 pub use value::{MAX_VALUE_BYTES, Value, ValueError};
 
 /// The contradiction in a definition: one sentence that names the thing and the cure.

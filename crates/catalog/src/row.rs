@@ -14,10 +14,14 @@
 //! ([`Row`](atrapos_storage::Row)); the bytes of a NULL are zeros (of variable size: of no length), and so are bits that stand for
 //! no column: a row has one encoding; any bytes give values or an error.
 
+mod projection;
+
 use atrapos_storage::{ColumnType, push_variable, take_variable};
 
 use crate::definition::{ColumnDef, TableDef};
 use crate::value::{Value, ValueError, unpadded};
+
+pub use self::projection::RowProjection;
 
 /// The place of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

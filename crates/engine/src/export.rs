@@ -3,7 +3,7 @@
 //! Owns: the slices in which a table is read. Never: decodes a row.
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, CopyRows};
+use atrapos_partition::action::{Action, CopiedRows, CopyRows};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::{InstanceId, Route};
 use atrapos_partition::schema::{TableId, unknown_table};
@@ -27,6 +27,18 @@ impl Database {
         table: TableId,
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<(), Abort>,
     ) -> Result<(), Abort> {
+        self.visit_slices(table, |slice| slice.iter().try_for_each(|(key, row)| visit(key, row)))
+    }
+
+    /// Visits the encoded rows of a table as [`visit_encoded`](Database::visit_encoded) does, a slice at a time.
+    ///
+    /// # Errors
+    /// As [`visit_encoded`](Database::visit_encoded).
+    pub fn visit_slices(
+        &self,
+        table: TableId,
+        mut visit: impl FnMut(CopiedRows) -> Result<(), Abort>,
+    ) -> Result<(), Abort> {
         let catalog = self.catalogs.visible();
         if table.at() >= catalog.tables.len() {
             return Err(unknown_table(table));
@@ -36,10 +48,9 @@ impl Database {
             let mut rest = Some(range);
             while let Some(range) = rest.take() {
                 let slice = range.clone();
-                let copied = self.run(Route::worker(WorkerId(0)), async move |tx| {
+                let mut copied = self.run(Route::worker(WorkerId(0)), async move |tx| {
                     tx.run(Action::on_range(table, tag, LockMode::Shared, slice.clone(), false, SLICE)).await
                 })?;
-                copied.iter().try_for_each(|(key, row)| visit(key, row))?;
                 rest = match copied.rows.last() {
                     // The slice was full: the next one begins behind its last key.
                     Some((last, _)) if copied.stopped => {
@@ -48,8 +59,9 @@ impl Database {
                         Some(KeyRange { lower, upper: range.upper })
                     }
                     // The partition was read to its end.
-                    _ => copied.rest,
+                    _ => copied.rest.take(),
                 };
+                visit(copied)?;
             }
         }
         Ok(())

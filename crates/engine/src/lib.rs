@@ -41,7 +41,7 @@ pub use atrapos_channel as channel;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_partition::abort::{Abort, AbortReason, Advice};
 pub use atrapos_partition::action::{
-    Action, CollectKeys, Delete, DespiteLocks, Edit, Fold, Get, Insert, Lookup, Operation, Read,
+    Action, CollectKeys, CopiedRows, Delete, DespiteLocks, Edit, Fold, Get, Insert, Lookup, Operation, Read,
     RowOperation, UnlessLocked, Update, View,
 };
 pub use atrapos_partition::dynamic::{
@@ -86,7 +86,7 @@ pub use database::{
 };
 pub use ddl::{DefineError, NewForeignKey, NewTable};
 pub use instance::{Unresolved, WorkerLinks};
-pub use load::{LoadError, LoadProgress, Loader};
+pub use load::{LoadError, LoadProgress, Loader, Reference};
 pub use memory::TreeMemory;
 pub use recording::{ClassRecording, RecordedAction, RecordedFlow};
 pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};

@@ -3,7 +3,7 @@
 //! A load has phases. First every worker runs the caller's closure, which adds rows; rows of the worker's own partitions go
 //! into their trees at once (packed bottom-up as long as they come in order of their keys into an empty tree), with the
 //! index entries they need; rows and entries of other workers' partitions are set aside. Then these are sent to their
-//! owners; then enforced foreign keys are checked.
+//! owners; then enforced foreign keys are checked, unless that is left to the caller.
 //!
 //! Invariant: a load is all or nothing. Until it ends each worker keeps a journal of the rows it has added, and if any
 //! worker fails, all remove them.
@@ -31,6 +31,7 @@ use crate::ddl::HeldState;
 
 pub(crate) use self::loader::FILL;
 pub use self::loader::Loader;
+pub use self::parents::Reference;
 
 /// Reasons for which a load failed. No row of it remains in the database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -105,7 +106,7 @@ impl Database {
         progress: &LoadProgress,
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
     ) -> Result<u64, LoadError> {
-        self.load_and(progress, add_rows, |state| match state {
+        self.load_and(progress, add_rows, Self::check_parents_of_loaded, |state| match state {
             // Loaded rows leave no records in the WAL: the load is durable when a checkpoint with them is.
             Some((durable, state)) => match durable.checkpoint_holding(state, Pace::Full) {
                 Ok(_) => Ok(()),
@@ -116,8 +117,8 @@ impl Database {
     }
 
     /// Loads rows like [`load`](Database::load), but leaves it to a later checkpoint to make them durable
-    /// ([`save_loaded`](Database::save_loaded)): a crash before finds all of them, or some, or none. For tables that count for
-    /// nothing until they are complete.
+    /// ([`save_loaded`](Database::save_loaded)): a crash before finds all of them, or some, or none. It is left to the caller to check
+    /// their foreign keys ([`references_of`](Database::references_of)). For tables that count for nothing until they are complete.
     ///
     /// # Errors
     /// As [`load`](Database::load).
@@ -126,7 +127,7 @@ impl Database {
         progress: &LoadProgress,
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
     ) -> Result<u64, LoadError> {
-        self.load_and(progress, add_rows, |_| Ok(()))
+        self.load_and(progress, add_rows, |_| Ok(()), |_| Ok(()))
     }
 
     /// Makes the rows of loads durable that have left this to a later checkpoint. Without a WAL, what is committed is durable with
@@ -145,11 +146,12 @@ impl Database {
         }
     }
 
-    /// Loads rows, and has `save` make them durable while no checkpoint by another thread is under way.
+    /// Loads rows, and has them checked, and made durable while no checkpoint by another thread is under way.
     fn load_and(
         &self,
         progress: &LoadProgress,
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
+        check: impl FnOnce(&Database) -> Result<(), LoadError>,
         save: impl FnOnce(&mut HeldState<'_>) -> Result<(), LoadError>,
     ) -> Result<u64, LoadError> {
         let before = progress.rows();
@@ -159,7 +161,8 @@ impl Database {
         refuse_on_worker()?;
         let _held_off = HeldOff::new(&self.handle, &self.catalogs.working())?;
         let mut state = self.durable().map(|durable| (durable, durable.lock_state()));
-        let loaded = self.load_in_phases(progress, add_rows).and_then(|()| save(&mut state));
+        let loaded = self.load_in_phases(progress, add_rows);
+        let loaded = loaded.and_then(|()| check(self)).and_then(|()| save(&mut state));
         match loaded {
             Ok(()) => {
                 self.on_all_workers(|worker| {
@@ -193,7 +196,7 @@ impl Database {
                 self.on_worker(owner, move |worker| insert_all(worker, rows))??;
             }
         }
-        self.check_parents_of_loaded()
+        Ok(())
     }
 
     fn check_parents_of_loaded(&self) -> Result<(), LoadError> {

@@ -306,7 +306,8 @@ impl CopyBatch {
             };
             rows.push(row);
         }
-        insert_all(tx, &self.target.table, &rows).await.map_err(|(fail, at)| match (fail, at) {
+        let done = insert_all(tx, &self.env.schema, &self.target.table, &rows).await;
+        done.map_err(|(fail, at)| match (fail, at) {
             (Fail::Sql(error), Some(at)) => Fail::Sql(self.target.in_line(self.first + at as u64, error)),
             (fail, _) => fail,
         })

@@ -113,7 +113,9 @@ impl SqlDatabase {
         let database = Arc::new(database);
         let kept = Kept::open(&database)?;
         let rows = kept.rows(&database)?;
-        for engine in load::unused(&rows) {
+        let unused: Vec<&str> = load::unused(&rows).collect();
+        database.forget_references(&unused).map_err(|error| refused(&error))?;
+        for engine in unused {
             drop_unused(&database, &kept, engine)?;
         }
         let mut schema = load::schema(&database, rows)?;
@@ -289,6 +291,16 @@ impl SqlDatabase {
     /// Drops a table of the engine that counts for nothing, and the row that says so.
     pub(crate) fn drop_unused(&self, engine: &str) -> Result<(), SqlError> {
         drop_unused(&self.database, &self.kept, engine)
+    }
+
+    /// Makes rows of tables of the engine that count for nothing refer to none.
+    pub(crate) fn forget_references(&self, tables: &[Arc<TableEntry>]) -> Result<(), SqlError> {
+        let children = tables.iter().filter(|table| !table.meta.foreign_keys.is_empty());
+        let children: Vec<&str> = children.map(|table| &*table.meta.engine).collect();
+        if children.is_empty() {
+            return Ok(());
+        }
+        self.database.forget_references(&children).map_err(|error| refused(&error))
     }
 
     /// A version for a schema that a transaction has for itself.

@@ -8,8 +8,9 @@ mod change;
 mod columns;
 mod create;
 mod draft;
-mod foreign;
+pub(crate) mod foreign;
 mod privileges;
+mod rebuild;
 mod roles;
 mod views;
 
@@ -214,6 +215,7 @@ impl Change<'_> {
         }
         self.refuse_used(name, "table")?;
         for child in schema.tables.values().filter(refers) {
+            self.db.refuse_loading(&child.name)?;
             for foreign in child.meta.foreign_keys.iter().filter(|foreign| foreign.parent == name) {
                 let child = Arc::clone(self.db.schema().table(&child.name)?);
                 self.drop_foreign_key(&child, &foreign.name)?;

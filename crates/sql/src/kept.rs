@@ -114,6 +114,23 @@ impl Kept {
         done.map_err(|abort| SqlError::of_abort(&abort))
     }
 
+    /// Writes rows, and removes those without a text, in one transaction, and waits until that is durable.
+    pub(crate) fn write_all(
+        &self,
+        database: &Database,
+        rows: Vec<(String, Option<String>)>,
+    ) -> Result<(), SqlError> {
+        let kept = self.clone();
+        let route = self.table.at(&[]).map_err(|abort| SqlError::of_abort(&abort))?;
+        let done = database.run(route, async move |tx| {
+            for (name, body) in &rows {
+                kept.write_within(tx, name, body.as_deref()).await?;
+            }
+            Ok(())
+        });
+        done.map_err(|abort| SqlError::of_abort(&abort))
+    }
+
     /// Writes a row, or removes it, and waits until that is durable.
     pub(crate) fn write(
         &self,

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Copy(Box<CopyBatch>, Reply<()>),
     /// Locks all of a table; the answer is whether it has rows.
     Lock(TableHandle, Reply<bool>),
+    /// Locks all of a table so that others can read it; the answer is whether it has rows.
+    LockShared(TableHandle, Reply<bool>),
     /// Writes rows of what is kept, and removes those without a text.
     Keep(Kept, Vec<(String, Option<String>)>, Reply<()>),
     Savepoint(String, Reply<()>),
@@ -214,6 +216,10 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
                 let done = lock_all(tx, &table).await.map_err(Fail::Abort);
                 is_failed |= answer(done, reply, savepoints.is_empty())?;
             }
+            Command::LockShared(table, reply) => {
+                let done = share_all(tx, &table).await.map_err(Fail::Abort);
+                is_failed |= answer(done, reply, savepoints.is_empty())?;
+            }
             Command::Keep(kept, rows, reply) => {
                 let done = keep(tx, &kept, &rows).await.map_err(Fail::Abort);
                 is_failed |= answer(done, reply, savepoints.is_empty())?;
@@ -256,6 +262,12 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
 async fn lock_all(tx: &mut Tx<'_>, table: &TableHandle) -> Result<bool, Abort> {
     let all = table.prefix(&[])?;
     tx.lock_range(table, all).await
+}
+
+/// Locks all of a table against changes by others; returns true if it has rows.
+async fn share_all(tx: &mut Tx<'_>, table: &TableHandle) -> Result<bool, Abort> {
+    let all = table.prefix(&[])?;
+    tx.lock_range_shared(table, all).await
 }
 
 async fn keep(tx: &mut Tx<'_>, kept: &Kept, rows: &[(String, Option<String>)]) -> Result<(), Abort> {

@@ -56,6 +56,15 @@ impl Database {
     ) -> Result<(), DefineError> {
         self.statements().drop_foreign_key(child, parent, through)
     }
+
+    /// Drops all foreign keys of some tables at once: from now on their rows refer to none. Tables that do not exist have none.
+    /// Transactions under way may still be checked by them.
+    ///
+    /// # Errors
+    /// A manifest that cannot be written. Nothing has changed then.
+    pub fn forget_references(&self, children: &[&str]) -> Result<(), DefineError> {
+        self.statements().forget_references(children)
+    }
 }
 
 impl Statements<'_> {
@@ -113,6 +122,20 @@ impl Statements<'_> {
             )));
         };
         definitions.foreign_keys.remove(at);
+        let after = before.changed(definitions, &BTreeMap::new());
+        self.switch(&before, after).map(drop)
+    }
+
+    /// Drops all foreign keys of some tables. See [`Database::forget_references`].
+    pub(crate) fn forget_references(&self, children: &[&str]) -> Result<(), DefineError> {
+        let _statement = self.begin_statement()?;
+        let before = self.catalogs.working();
+        let mut definitions = before.definitions.clone();
+        let numbers: Vec<u16> = children.iter().filter_map(|child| definitions.find(child)).collect();
+        definitions.foreign_keys.retain(|key| !numbers.contains(&key.child));
+        if definitions.foreign_keys.len() == before.definitions.foreign_keys.len() {
+            return Ok(());
+        }
         let after = before.changed(definitions, &BTreeMap::new());
         self.switch(&before, after).map(drop)
     }

@@ -4,20 +4,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use atrapos::Reference;
+use atrapos::catalog::KeyCodec;
 use sqlparser::ast;
 
 use super::loading::can_be_loaded;
-use super::running::{ATTEMPTS, Blocking};
+use super::running::{ATTEMPTS, Blocking, blocking};
 use super::{Connection, Kind};
 use crate::bind::Binder;
 use crate::copy::{
     BulkBatch, CopyBatch, CopyRow, CopyTarget, Fields, Form, HEADER, Hidden, Lines, NotLoaded, TRAILER,
 };
+use crate::ddl::foreign::no_parent;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
-use crate::format::Format;
+use crate::format::{Format, text_of};
 use crate::roles::{Need, Object, Privileges};
-use crate::schema::TableEntry;
+use crate::schema::{TableEntry, from_stored};
 use crate::sink::Sink;
 use crate::transaction::Command;
 
@@ -42,12 +45,16 @@ struct CopyIn<'a> {
     count: u64,
     /// The rows that are being loaded, while further ones come. They are not counted yet.
     under_way: Option<UnderWay>,
+    /// References of rows that were loaded to rows of the same table that had not come yet.
+    waiting: Vec<Reference>,
+    /// The first reference to a row of another table that is not there.
+    missing: Option<Reference>,
     /// Set when rows were taken, so that the statement cannot be begun again.
     has_begun: bool,
 }
 
 /// A load that is under way, and its rows.
-type UnderWay = (Blocking<Result<(), NotLoaded>>, Arc<Vec<CopyRow>>);
+type UnderWay = (Blocking<Result<Vec<Reference>, NotLoaded>>, Arc<Vec<CopyRow>>);
 
 /// The way in which rows go into a table.
 enum Way {
@@ -74,10 +81,16 @@ impl CopyIn<'_> {
         self.target.in_line(self.line(more), error)
     }
 
-    fn loaded(&mut self, count: u64) {
+    fn loaded(&mut self, count: u64, unresolved: Vec<Reference>) {
         self.count += count;
-        if let Way::Bulk(_, hidden) = &mut self.way {
-            hidden.next += count;
+        let Way::Bulk(table, hidden) = &mut self.way else { return };
+        hidden.next += count;
+        for reference in unresolved {
+            if reference.parent == table.handle.id() {
+                self.waiting.push(reference);
+            } else {
+                self.missing.get_or_insert(reference);
+            }
         }
     }
 }
@@ -120,6 +133,8 @@ impl Connection {
             bytes: 0,
             count: 0,
             under_way: None,
+            waiting: Vec::new(),
+            missing: None,
             has_begun: false,
         };
         self.begin_at_home().await?;
@@ -161,7 +176,39 @@ impl Connection {
             copy.way = Way::Rows;
         }
         self.take_lines(copy, &mut rows).await?;
-        self.finish_load(copy).await
+        self.finish_load(copy).await?;
+        self.check_references(copy).await
+    }
+
+    /// Refuses references to rows that have not come.
+    async fn check_references(&mut self, copy: &mut CopyIn<'_>) -> Result<(), SqlError> {
+        let mut references = std::mem::take(&mut copy.waiting);
+        references.extend(copy.missing.take());
+        if references.is_empty() {
+            return Ok(());
+        }
+        let database = Arc::clone(self.database.database());
+        let missing = blocking(move || {
+            let missing = database.without_parents(references);
+            let missing = missing.map_err(|abort| SqlError::of_abort(&abort))?;
+            let Some(first) = missing.into_iter().next() else { return Ok(None) };
+            let definitions = database.definitions();
+            let parent = definitions.table(first.parent.0);
+            let key = parent.and_then(|parent| KeyCodec::of_table(parent).decode(&first.key).ok());
+            Ok(Some((first.foreign_key, key)))
+        });
+        let Some((number, key)) = missing.await? else { return Ok(()) };
+        let table = &copy.target.table;
+        let foreign = table.meta.foreign_keys.get(number);
+        let foreign = foreign.ok_or_else(|| {
+            SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, "a foreign key of the table is violated")
+        })?;
+        let texts = key.map(|key| {
+            let columns = foreign.columns.iter().map(|column| table.columns[*column].ty);
+            let parts = key.into_iter().zip(columns);
+            parts.map(|(part, ty)| text_of(&from_stored(part, ty), ty)).collect::<Vec<String>>()
+        });
+        Err(no_parent(table, foreign, texts.as_deref()))
     }
 
     /// The target of a COPY FROM that the client may use; waits while the table is being replaced.
@@ -239,8 +286,8 @@ impl Connection {
     async fn finish_load(&mut self, copy: &mut CopyIn<'_>) -> Result<(), SqlError> {
         let Some((loading, rows)) = copy.under_way.take() else { return Ok(()) };
         match loading.done().await? {
-            Ok(()) => {
-                copy.loaded(rows.len() as u64);
+            Ok(unresolved) => {
+                copy.loaded(rows.len() as u64, unresolved);
                 Ok(())
             }
             Err(NotLoaded::Failed(error)) => Err(error),
@@ -295,10 +342,10 @@ impl Connection {
     /// The way in which a COPY of many lines goes into a table.
     async fn way_of(&mut self, table: &Arc<TableEntry>) -> Result<Way, SqlError> {
         let hidden = Hidden { worker: self.home_worker(), next: 1 };
-        if self.has_loaded(table) {
-            // Which hidden keys are free is not known.
-            let has_key = table.cluster_key().is_some();
-            return Ok(if has_key { Way::Bulk(Arc::clone(table), hidden) } else { Way::Rows });
+        // Which hidden keys are free is not known: a table without a key of its own is made anew, if it is empty.
+        if self.has_loaded(table) && table.cluster_key().is_some() {
+            self.lock_parents(table).await?;
+            return Ok(Way::Bulk(Arc::clone(table), hidden));
         }
         if !can_be_loaded(&self.schema(), table) {
             return Ok(Way::Rows);
@@ -307,6 +354,8 @@ impl Connection {
             // Its other users are not shut out.
             return Ok(Way::Rows);
         }
+        // Before its own: who deletes a parent locks that first, and then looks for children.
+        self.lock_parents(table).await?;
         let handle = table.handle.clone();
         if self.ask_open(|reply| Command::Lock(handle, reply)).await? {
             return Ok(Way::Rows);

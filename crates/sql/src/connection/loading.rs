@@ -7,6 +7,18 @@
 //! the same definition. Rows are loaded into that one by the engine's loader, without redo, and the transaction's own statements find
 //! it under the table's name; nobody else does. A row beside the definitions says from before it is made that it counts for nothing.
 //!
+//! # Foreign keys
+//!
+//! A second table has the foreign keys of the first one, to the same tables, so the engine maintains them for whatever the transaction
+//! does with it. A table that others refer to is replaced together with these, and those that refer to them: nobody else's foreign key
+//! leads to a table that only the transaction knows. So all of these have to be empty, and are locked.
+//!
+//! Rows are loaded unchecked, and their references looked up in bulk ([`crate::copy::BulkBatch`]). The transaction locks all of the
+//! tables referred to before, so that others can read them, but not change them until it has ended.
+//!
+//! A table that has been given up refers to none any more, before anything else is done: who deletes a row of its parents is not to be
+//! told of children that count for nothing.
+//!
 //! # Commit
 //!
 //! 1. Statements that change the schema are excluded. (Those about the table itself have been refused since the load began.)
@@ -16,21 +28,24 @@
 //! 4. The other table is closed: whoever waits for its lock is aborted and planned again.
 //! 5. The transaction commits, the new schema is published, and the other table is dropped.
 
+mod tables;
+
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use atrapos::catalog::{IndexDef, IndexPart, PrimaryKey, TreeDef};
-use atrapos::{LoadError, NewTable};
+use atrapos::LoadError;
 
+pub(super) use self::tables::can_be_loaded;
+use self::tables::{body_of, group_of, is_same, make_like};
 use super::running::blocking;
 use super::{Connection, Kind};
 use crate::database::SqlDatabase;
 use crate::ddl::refused;
 use crate::error::{SqlError, SqlState};
 use crate::kept::UNUSED;
-use crate::schema::{Schema, TableEntry, TableMeta};
+use crate::schema::{Schema, TableEntry};
 use crate::transaction::{Command, Open};
 
 /// Rows from which on a table is truncated by an empty one in its place.
@@ -106,7 +121,7 @@ impl Loading {
         loaded.map(|loaded| loaded.savepoints)
     }
 
-    /// Gives up the loads that began after a savepoint.
+    /// Gives up the loads that began after a savepoint. Blocks.
     fn roll_back_to(&mut self, savepoint: usize) {
         let is_before = |loaded: &Loaded| loaded.savepoints <= savepoint;
         let kept = self.tables.iter().take_while(|loaded| is_before(loaded)).count();
@@ -117,6 +132,8 @@ impl Loading {
             }
             self.given_up.push(loaded.now);
         }
+        // If that fails, they are in the way of who deletes a parent, until they are dropped.
+        let _ = self.database.forget_references(&self.given_up);
         self.changed();
     }
 
@@ -127,23 +144,61 @@ impl Loading {
         }
     }
 
-    /// Makes the table that takes the place of another one; returns `None` if another definition has come first. Blocks.
-    fn make(&self, before: &TableEntry) -> Result<Option<TableEntry>, SqlError> {
-        let db = &self.database;
-        let _change = db.change_soon()?;
-        if !self.tables.iter().any(|loaded| loaded.now.name == before.name) {
-            let schema = db.schema();
-            let is_same = schema.tables.get(&before.name).is_some_and(|now| is_same(now, before));
-            if !is_same || !can_be_loaded(&schema, before) || !db.begin_loading(&before.name) {
-                return Ok(None);
+    fn knows(&self, name: &str) -> bool {
+        self.tables.iter().any(|loaded| loaded.now.name == name)
+    }
+
+    /// Makes the tables that take the places of others, parents first; returns false if another definition has come first. Blocks.
+    fn make(&mut self, group: &[Arc<TableEntry>], savepoints: usize) -> Result<bool, SqlError> {
+        let database = Arc::clone(&self.database);
+        let _change = database.change_soon()?;
+        let mut begun: Vec<&str> = Vec::new();
+        let schema = database.schema();
+        let mut is_free = !self.has_stranger(group);
+        for table in group.iter().filter(|table| !self.knows(&table.name)) {
+            let is_same = schema.tables.get(&table.name).is_some_and(|now| is_same(now, table));
+            is_free = is_free && is_same && database.begin_loading(&table.name);
+            if !is_free {
+                break;
+            }
+            begun.push(&table.name);
+        }
+        let mut made: Vec<Arc<TableEntry>> = Vec::new();
+        let done = if is_free { self.make_all(group, &mut made) } else { Ok(false) };
+        if !matches!(done, Ok(true)) {
+            begun.into_iter().for_each(|name| database.end_loading(name));
+            self.given_up.append(&mut made);
+            return done;
+        }
+        for (before, now) in group.iter().zip(made) {
+            self.tables.push(Loaded { before: Arc::clone(before), now, savepoints });
+        }
+        self.changed();
+        Ok(true)
+    }
+
+    fn make_all(&self, group: &[Arc<TableEntry>], made: &mut Vec<Arc<TableEntry>>) -> Result<bool, SqlError> {
+        let schema = self.schema();
+        for before in group {
+            let parent = |name: &str| {
+                let new = made.iter().find(|made| made.name == name);
+                new.or_else(|| schema.tables.get(name)).map(|parent| parent.meta.engine.clone())
+            };
+            match make_like(&self.database, before, parent)? {
+                Some(now) => made.push(Arc::new(now)),
+                None => return Ok(false),
             }
         }
-        let made = make_like(db, before);
-        let is_known = self.tables.iter().any(|loaded| loaded.now.name == before.name);
-        if !matches!(made, Ok(Some(_))) && !is_known {
-            db.end_loading(&before.name);
-        }
-        made
+        Ok(true)
+    }
+
+    /// Returns true if a table of the engine refers to one of a group that is neither of it nor of the transaction.
+    fn has_stranger(&self, group: &[Arc<TableEntry>]) -> bool {
+        let definitions = self.database.database().definitions();
+        let own = self.tables.iter().flat_map(|loaded| [&loaded.before, &loaded.now]);
+        let own: Vec<u16> = own.chain(&self.given_up).chain(group).map(|table| table.handle.id().0).collect();
+        let of_group = |number: u16| group.iter().any(|table| table.handle.id().0 == number);
+        definitions.foreign_keys.iter().any(|key| of_group(key.parent) && !own.contains(&key.child))
     }
 
     /// Commits the transaction: what it has loaded takes its place. Blocks.
@@ -240,6 +295,9 @@ impl Loading {
             self.database.end_loading(&loaded.now.name);
         }
         let tables = tables.into_iter().map(|loaded| loaded.now).chain(self.given_up.drain(..));
+        let tables: Vec<Arc<TableEntry>> = tables.collect();
+        // None is in the way of another one, or of who deletes a parent.
+        let _ = self.database.forget_references(&tables);
         for table in tables {
             let _change = self.database.change();
             let _ = self.database.drop_unused(&table.meta.engine);
@@ -272,28 +330,51 @@ impl Connection {
         self.loading.savepoints_before(table).is_some_and(|before| before == self.savepoints.len())
     }
 
-    /// Makes the table that takes the place of another one, all of which the transaction has locked. Returns `None` if that is not
-    /// possible.
+    /// Makes the table that takes the place of another one, all of which the transaction has locked, and those in the places of the
+    /// tables that refer to it. Returns `None` if that is not possible.
     pub(super) async fn load_anew(
         &mut self,
         before: &Arc<TableEntry>,
     ) -> Result<Option<Arc<TableEntry>>, SqlError> {
+        let Some(group) = group_of(&self.schema(), before) else { return Ok(None) };
+        for child in group.iter().skip(1) {
+            let handle = child.handle.clone();
+            let has_rows =
+                self.rows_of(child).await? > 0 || self.ask_open(|reply| Command::Lock(handle, reply)).await?;
+            if has_rows {
+                return Ok(None);
+            }
+        }
         let mut loading = std::mem::replace(&mut self.loading, Loading::new(&self.database));
-        let (table, savepoints) = (Arc::clone(before), self.savepoints.len());
+        let savepoints = self.savepoints.len();
         let (loading, made) = blocking(move || {
-            let made = loading.make(&table).map(|made| {
-                made.map(|made| {
-                    let now = Arc::new(made);
-                    loading.tables.push(Loaded { before: table, now: Arc::clone(&now), savepoints });
-                    loading.changed();
-                    now
-                })
-            });
+            let made = loading.make(&group, savepoints);
             Ok((loading, made))
         })
         .await?;
         self.loading = loading;
-        made
+        if !made? {
+            return Ok(None);
+        }
+        Ok(self.schema().tables.get(&before.name).cloned())
+    }
+
+    /// Locks the tables that rows of one refer to, so that others can read them, but not change them. Those that the transaction has
+    /// loaded are its own.
+    pub(super) async fn lock_parents(&mut self, table: &TableEntry) -> Result<(), SqlError> {
+        let schema = self.schema();
+        let mut names: Vec<&str> = table.meta.foreign_keys.iter().map(|foreign| &*foreign.parent).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in names {
+            let parent = schema.table(name)?;
+            if *name == table.name || self.loading.savepoints_before(parent).is_some() {
+                continue;
+            }
+            let handle = parent.handle.clone();
+            self.ask_open(|reply| Command::LockShared(handle, reply)).await?;
+        }
+        Ok(())
     }
 
     /// Puts empty tables in the places of those of many rows, and returns the others, whose rows have to be deleted. `ends` says that
@@ -304,6 +385,10 @@ impl Connection {
         ends: bool,
     ) -> Result<Vec<Arc<TableEntry>>, SqlError> {
         let mut rest = Vec::new();
+        // Those that refer to others first: a table can be replaced when they are empty.
+        let schema = self.schema();
+        let mut tables: Vec<&Arc<TableEntry>> = tables.iter().collect();
+        tables.sort_by_key(|table| group_of(&schema, table).map_or(usize::MAX, |group| group.len()));
         for table in tables {
             match self.truncate_one(table).await {
                 Ok(true) => {}
@@ -346,6 +431,19 @@ impl Connection {
         blocking(move || loading.commit(open)).await
     }
 
+    /// Makes the tables that the transaction has loaded refer to none, as it is about to be rolled back: whoever waits to delete a row
+    /// of their parents is not told of children.
+    pub(super) async fn forget_loaded_references(&mut self) {
+        let tables: Vec<Arc<TableEntry>> =
+            self.loading.tables.iter().map(|loaded| Arc::clone(&loaded.now)).collect();
+        if tables.iter().all(|table| table.meta.foreign_keys.is_empty()) {
+            return;
+        }
+        let database = Arc::clone(&self.database);
+        // What cannot be forgotten is when they are dropped.
+        let _ = blocking(move || database.forget_references(&tables)).await;
+    }
+
     /// Drops what a transaction has loaded that was rolled back.
     pub(super) async fn discard_loads(&mut self) {
         if self.loading.is_empty() {
@@ -360,69 +458,23 @@ impl Connection {
         let _ = discarded.await;
     }
 
-    pub(super) fn roll_back_loads_to(&mut self, savepoint: usize) {
-        self.loading.roll_back_to(savepoint);
+    /// Gives up the loads that began after a savepoint.
+    pub(super) async fn roll_back_loads_to(&mut self, savepoint: usize) -> Result<(), SqlError> {
+        if self.loading.is_empty() {
+            return Ok(());
+        }
+        let mut loading = std::mem::replace(&mut self.loading, Loading::new(&self.database));
+        self.loading = blocking(move || {
+            loading.roll_back_to(savepoint);
+            Ok(loading)
+        })
+        .await?;
+        Ok(())
     }
 
     pub(super) fn release_loads(&mut self, savepoint: usize) {
         self.loading.release(savepoint);
     }
-}
-
-/// Returns true if a table can be loaded in bulk: its name alone leads to it, so another one can take its place.
-pub(super) fn can_be_loaded(schema: &Schema, table: &TableEntry) -> bool {
-    let is_parent = || {
-        schema.tables.values().any(|child| child.meta.foreign_keys.iter().any(|key| key.parent == table.name))
-    };
-    !table.is_declared && table.meta.foreign_keys.is_empty() && !is_parent()
-}
-
-fn is_same(one: &TableEntry, other: &TableEntry) -> bool {
-    let bodies = (body_of(&one.meta), body_of(&other.meta));
-    one.handle.id() == other.handle.id() && matches!(bodies, (Ok(one), Ok(other)) if one == other)
-}
-
-fn body_of(meta: &TableMeta) -> Result<String, SqlError> {
-    serde_json::to_string(meta).map_err(|error| {
-        SqlError::new(SqlState::INTERNAL_ERROR, format!("a definition cannot be written: {error}"))
-    })
-}
-
-/// Makes an empty table of the engine with the definition of another one; `None` if that has more than is kept of it.
-fn make_like(db: &SqlDatabase, before: &TableEntry) -> Result<Option<TableEntry>, SqlError> {
-    let definitions = db.database().definitions();
-    let number = before.handle.id();
-    let Some(table) = definitions.table(number.0) else { return Ok(None) };
-    let engine = format!("{}~{}", before.name, definitions.trees.len());
-    let mut meta = TableMeta { engine: engine.clone(), ..before.meta.clone() };
-    meta.number = Some(meta.number.unwrap_or(number.0));
-    let mut indexes: Vec<IndexDef> = Vec::new();
-    for tree in definitions.trees.iter().filter_map(TreeDef::as_index).filter(|tree| tree.of == number.0) {
-        let known = meta.indexes.iter_mut().find(|index| index.engine.as_ref() == Some(&tree.name));
-        let is_plain = tree.parts.iter().all(|part| matches!(part, IndexPart::Column(_)));
-        // A program may have added an index of its own.
-        let Some(known) = known.filter(|_| is_plain) else { return Ok(None) };
-        let name = format!("{}~{engine}", known.name);
-        known.number = known.number.or(definitions.find(&tree.name));
-        known.engine = Some(name.clone());
-        // Its family exists, and has cuts.
-        indexes.push(IndexDef { name, splits: Vec::new(), ..tree.clone() });
-    }
-    let mut table = table.clone();
-    if table.key == PrimaryKey::Hidden {
-        // Its keys are its own.
-        table.family.clone_from(&engine);
-    }
-    table.name.clone_from(&engine);
-    table.splits.clear();
-    let row = format!("{UNUSED}{engine}");
-    db.kept().write(db.database(), row.clone(), Some(String::new()))?;
-    let new = NewTable { table, indexes, foreign_keys: Vec::new() };
-    if let Err(error) = db.database().create_table(new) {
-        db.kept().write(db.database(), row, None)?;
-        return Err(refused(&error));
-    }
-    Ok(crate::load::entry(db.database(), &before.name, meta, false))
 }
 
 #[cold]

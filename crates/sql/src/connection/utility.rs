@@ -239,7 +239,7 @@ impl Connection {
             open.ask(|reply| Command::RollbackTo(name.to_owned(), reply)).await?;
         }
         self.savepoints.truncate(at + 1);
-        self.roll_back_loads_to(at);
+        self.roll_back_loads_to(at).await?;
         self.kind = Kind::Explicit;
         sink.complete("ROLLBACK");
         Ok(())

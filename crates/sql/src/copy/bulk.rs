@@ -1,10 +1,18 @@
 //! Rows of a COPY FROM that the engine's loader adds to a table which nobody else can name.
 //!
 //! Owns: the rows on their way to the loader, and what its refusals mean to a client. Never: makes the table, or puts it in its place.
+//!
+//! # Foreign keys
+//!
+//! The loader checks none of them. When the rows of a batch are there, the keys that they refer to are looked up, each once and in
+//! their order, by the workers that own them. Nobody else can change the rows that are found: the transaction has locked all of the
+//! tables referred to, or they are its own. What a batch refers to and does not find is kept with the number of its line until all
+//! lines have come: a row may refer to a later one of its own table. What is not there then is the error of the COPY, as it is in
+//! PostgreSQL.
 
 use std::sync::Arc;
 
-use atrapos::{KeyBuf, LoadError, LoadProgress, WorkerId};
+use atrapos::{KeyBuf, LoadError, LoadProgress, Reference, WorkerId};
 
 use super::{CopyRow, CopyTarget};
 use crate::error::{SqlError, SqlState};
@@ -44,21 +52,30 @@ pub(crate) enum NotLoaded {
 }
 
 impl BulkBatch {
-    /// Loads the rows, all or none. Blocks.
-    pub(crate) fn load(&self) -> Result<(), NotLoaded> {
+    /// Loads the rows, all or none. Returns their references to rows that are not there, with the numbers of their lines. Blocks.
+    pub(crate) fn load(&self) -> Result<Vec<Reference>, NotLoaded> {
         let rows = self.checked().map_err(NotLoaded::Failed)?;
         let encoded = Arc::new(self.encoded(&rows).map_err(NotLoaded::Failed)?);
         let number = self.table.handle.id();
         let engine = still_open(&self.env.session.engine).map_err(NotLoaded::Failed)?;
+        let added = Arc::clone(&encoded);
         let loaded = engine.load_unsaved(&LoadProgress::default(), move |loader| {
-            for (key, row) in encoded.iter() {
+            for (key, row) in added.iter() {
                 if loader.owns_encoded(number, key) {
                     loader.add_encoded(number, key, row)?;
                 }
             }
             Ok(())
         });
-        loaded.map(drop).map_err(|error| self.explained(&rows, error))
+        loaded.map_err(|error| self.explained(&rows, error))?;
+        if self.table.meta.foreign_keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let references = engine.references_of(number, &encoded);
+        let missing = references.and_then(|references| engine.without_parents(references));
+        let mut missing = missing.map_err(|abort| NotLoaded::Failed(SqlError::of_abort(&abort)))?;
+        missing.iter_mut().for_each(|reference| reference.row += self.first);
+        Ok(missing)
     }
 
     /// The rows as values, each checked by itself.

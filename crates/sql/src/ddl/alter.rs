@@ -1,12 +1,10 @@
-//! ALTER TABLE: keys and columns that are added.
+//! ALTER TABLE: constraints and columns that are added.
 //!
-//! A primary key clusters rows, so a table that gets one is made anew: it is closed, its rows are loaded in bulk into a new table of
-//! the engine, in the order of their keys and evenly over the workers, and the name leads to that one from then on.
+//! Owns: what is done for which of its clauses. Never: makes a table anew; [`rebuild`](super::rebuild) does, for a primary key.
 
 use std::sync::Arc;
 
-use atrapos::catalog::{ColumnDef, KeyCodec, Value as Stored};
-use atrapos::{KeyBuf, LoadError, LoadProgress};
+use atrapos::catalog::{ColumnDef, Value as Stored};
 use sqlparser::ast;
 
 use super::draft::Draft;
@@ -126,108 +124,6 @@ impl Change<'_> {
         }
     }
 
-    /// Makes a table anew with a primary key.
-    fn rebuild(&self, table: &Arc<TableEntry>, mut draft: Draft) -> Result<(), SqlError> {
-        if table.cluster_key().is_some() {
-            return Err(SqlError::new(
-                SqlState::INVALID_TABLE_DEFINITION,
-                format!("multiple primary keys for table \"{}\" are not allowed", table.name),
-            ));
-        }
-        // The names of the old table and its indexes are in use until it is gone.
-        let engine = format!("{}~{}", table.name, self.db.database().definitions().trees.len());
-        for index in &mut draft.indexes {
-            if let Some(name) = &mut index.engine {
-                *name = format!("{name}~{engine}");
-            }
-        }
-        // The new table has the names that the columns have now.
-        draft.columns.iter_mut().for_each(|column| column.engine = None);
-        let (mut new, mut meta) = self.definition(&draft, engine.clone())?;
-        meta.comment.clone_from(&table.meta.comment);
-        self.db.close(table)?;
-        let done = (|| {
-            let rows = self.rows_of(table, &meta)?;
-            new.table.splits = splits(&rows, self.db.database().active_workers());
-            self.db.database().create_table(new).map_err(|error| refused(&error))?;
-            if let Err(error) = self.fill(&engine, table, rows) {
-                self.db.database().drop_table(&engine).map_err(|error| refused(&error))?;
-                return Err(error);
-            }
-            self.keep_table(&table.name, &meta)?;
-            self.db.reload()
-        })();
-        if let Err(error) = done {
-            self.db.reopen(table);
-            return Err(error);
-        }
-        self.db.database().drop_table(&table.meta.engine).map_err(|error| refused(&error))
-    }
-
-    /// All rows of a table that nobody uses, in the order of their keys.
-    fn rows_of(&self, table: &TableEntry, meta: &TableMeta) -> Result<Rows, SqlError> {
-        let rows = self.stored_rows(table)?;
-        let Some(key) = meta.indexes.iter().find(|index| index.primary) else { return Ok(Rows::new()) };
-        let mut sorted = Rows::with_capacity(rows.len());
-        let fields: Vec<ColumnDef> = table.handle.columns().to_vec();
-        let codec = codec(&fields, &key.columns);
-        for row in rows {
-            let parts: Vec<Stored> = key.columns.iter().map(|(column, _)| row[*column].clone()).collect();
-            if let Some(at) = parts.iter().position(Stored::is_null) {
-                let column = &fields[key.columns[at].0].name;
-                return Err(SqlError::new(
-                    SqlState::NOT_NULL_VIOLATION,
-                    format!("column \"{column}\" of relation \"{}\" contains null values", table.name),
-                )
-                .table(&table.name)
-                .column(column));
-            }
-            let bytes = codec.encode(&parts).map_err(|error| {
-                SqlError::new(SqlState::INTERNAL_ERROR, format!("a row cannot be made a key: {error}"))
-            })?;
-            sorted.push((bytes, row));
-        }
-        // Mostly they are in order already.
-        sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
-        if sorted.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(SqlError::new(
-                SqlState::UNIQUE_VIOLATION,
-                format!("could not create unique index \"{}\"", key.name),
-            )
-            .detail("A key is duplicated.")
-            .table(&table.name)
-            .constraint(&key.name));
-        }
-        Ok(sorted)
-    }
-
-    /// Loads rows into a new table.
-    fn fill(&self, engine: &str, table: &TableEntry, rows: Rows) -> Result<(), SqlError> {
-        let internal = |why: String| SqlError::new(SqlState::INTERNAL_ERROR, why).table(&table.name);
-        let handle = self.db.database().table_named(engine).map_err(|error| internal(error.to_string()))?;
-        let encoded = |(_, row): (KeyBuf, Vec<Stored>)| match handle.encode_row(row) {
-            Ok((Some(key), bytes)) => Ok((key, bytes)),
-            Ok((None, _)) => Err(internal("a table with a primary key has none".to_owned())),
-            Err(abort) => Err(SqlError::of_abort(&abort)),
-        };
-        let rows: Vec<(KeyBuf, Vec<u8>)> = rows.into_iter().map(encoded).collect::<Result<_, _>>()?;
-        let (rows, number) = (Arc::new(rows), handle.id());
-        let loaded = self.db.database().load(&LoadProgress::default(), move |loader| {
-            for (key, row) in rows.iter() {
-                if loader.owns_encoded(number, key) {
-                    loader.add_encoded(number, key, row)?;
-                }
-            }
-            Ok(())
-        });
-        loaded.map(drop).map_err(|error| match error {
-            LoadError::Duplicate { .. } => {
-                SqlError::new(SqlState::UNIQUE_VIOLATION, error.to_string()).table(&table.name)
-            }
-            error => internal(error.to_string()),
-        })
-    }
-
     fn add_column(
         &self,
         schema: &Schema,
@@ -310,25 +206,4 @@ impl Change<'_> {
         };
         Ok(Some(crate::schema::to_stored(&value, &column)))
     }
-}
-
-/// Rows with their encoded keys, in the order of these.
-type Rows = Vec<(KeyBuf, Vec<Stored>)>;
-
-fn codec(columns: &[ColumnDef], key: &[(usize, bool)]) -> KeyCodec {
-    use atrapos::KeyPart;
-    use atrapos::catalog::KeyField;
-    let field = |(column, descending): &(usize, bool)| KeyField {
-        part: KeyPart { ty: columns[*column].ty, descending: *descending, nullable: false },
-    };
-    KeyCodec::new(key.iter().map(field).collect())
-}
-
-/// The keys at which a table is cut so that all workers get as many rows.
-fn splits(rows: &Rows, workers: usize) -> Vec<Vec<u8>> {
-    if rows.len() < workers * 2 {
-        return Vec::new();
-    }
-    let part = rows.len() / workers;
-    (1..workers).map(|worker| rows[worker * part].0.to_vec()).collect()
 }

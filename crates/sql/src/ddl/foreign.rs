@@ -1,6 +1,6 @@
 //! Foreign keys: the engine's references that they become, when a table is made and later.
 //!
-//! Owns: which index a foreign key goes through. Never: checks a row; the engine does.
+//! Owns: which index a foreign key goes through, and the error of a reference to no row. Never: checks a row; the engine does.
 //!
 //! The engine finds the rows that refer to another by an index. Where the table has none that begins with the columns, it gets one
 //! that is no index of the schema, named after the foreign key, which goes with it.
@@ -17,7 +17,7 @@ use crate::error::{SqlError, SqlState};
 use crate::schema::{ForeignMeta, IndexMeta, TableEntry};
 
 /// The engine's name of the index that goes with a foreign key.
-fn own_index(engine: &str, foreign: &ForeignMeta) -> String {
+pub(crate) fn own_index(engine: &str, foreign: &ForeignMeta) -> String {
     format!("{engine}~{}", foreign.name)
 }
 
@@ -35,7 +35,7 @@ fn own_index_meta(engine: &str, foreign: &ForeignMeta) -> IndexMeta {
 }
 
 /// The index of a table that begins with the columns of a foreign key.
-pub(super) fn index_of<'i>(indexes: &'i [IndexMeta], foreign: &ForeignMeta) -> Option<&'i IndexMeta> {
+pub(crate) fn index_of<'i>(indexes: &'i [IndexMeta], foreign: &ForeignMeta) -> Option<&'i IndexMeta> {
     let begins = |index: &&IndexMeta| {
         let columns = index.columns.iter().take(foreign.columns.len());
         columns.copied().eq(foreign.columns.iter().map(|column| (*column, false)))
@@ -43,8 +43,32 @@ pub(super) fn index_of<'i>(indexes: &'i [IndexMeta], foreign: &ForeignMeta) -> O
     indexes.iter().find(begins)
 }
 
-fn on_delete(foreign: &ForeignMeta) -> OnDelete {
+pub(crate) fn on_delete(foreign: &ForeignMeta) -> OnDelete {
     if foreign.cascade { OnDelete::Cascade } else { OnDelete::Restrict }
+}
+
+/// The error of a row that refers to none; `key` has the values of its columns, as texts, if they are known.
+#[cold]
+pub(crate) fn no_parent(table: &TableEntry, foreign: &ForeignMeta, key: Option<&[String]>) -> SqlError {
+    let (name, parent) = (&table.name, &foreign.parent);
+    let columns: Vec<&str> = foreign.columns.iter().map(|column| &*table.columns[*column].name).collect();
+    let detail = match key {
+        Some(values) => {
+            format!(
+                "Key ({})=({}) is not present in table \"{parent}\".",
+                columns.join(", "),
+                values.join(", ")
+            )
+        }
+        None => format!("Key is not present in table \"{parent}\"."),
+    };
+    SqlError::new(
+        SqlState::FOREIGN_KEY_VIOLATION,
+        format!("insert or update on table \"{name}\" violates foreign key constraint \"{}\"", foreign.name),
+    )
+    .detail(detail)
+    .table(name)
+    .constraint(&foreign.name)
 }
 
 fn index_columns(index: &IndexDef) -> Vec<usize> {

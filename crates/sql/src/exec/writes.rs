@@ -9,10 +9,11 @@ use atrapos::{Abort, AbortReason, Action, DeleteRow, DisplayKey, DynRow, Revisio
 
 use super::scan::{Found, decode, key_of};
 use super::{Exec, Fail, check_row};
+use crate::ddl::foreign::no_parent;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row};
 use crate::plan::{Access, Delete, Insert, Node, OutputColumn, Plan, Scan, Update, Work};
-use crate::schema::{IndexEntry, TableEntry, to_key_part, to_stored};
+use crate::schema::{ForeignMeta, IndexEntry, Schema, TableEntry, to_key_part, to_stored};
 use crate::value::Value;
 
 type Returned = Result<(usize, Option<Vec<Row>>), Fail>;
@@ -21,6 +22,7 @@ impl Exec<'_, '_> {
     pub(super) async fn insert(&mut self, insert: &Insert) -> Returned {
         let rows = self.rows(&insert.source, None).await?;
         let (mut count, mut returned) = (0, Vec::new());
+        let schema = Arc::clone(&self.env.schema);
         // Rows that may refer to each other are checked when all of them are there.
         let most = if insert.table.refers_to_itself() { usize::MAX } else { BATCH };
         let mut batch = Vec::new();
@@ -42,11 +44,11 @@ impl Exec<'_, '_> {
             }
             count += 1;
             if batch.len() >= most {
-                insert_rows(self.tx()?, &insert.table, &batch).await?;
+                insert_rows(self.tx()?, &schema, &insert.table, &batch).await?;
                 batch.clear();
             }
         }
-        insert_rows(self.tx()?, &insert.table, &batch).await?;
+        insert_rows(self.tx()?, &schema, &insert.table, &batch).await?;
         Ok((count, insert.returning.as_ref().map(|_| returned)))
     }
 
@@ -71,7 +73,7 @@ impl Exec<'_, '_> {
             Ok(insertion) => self.tx()?.run(insertion).await,
             Err(abort) => Err(abort),
         };
-        if done.map_err(|abort| explain(table, &[&row], abort))? {
+        if done.map_err(|abort| explain(&self.env.schema, table, &[&row], abort))? {
             return Ok(Some(row));
         }
         if on_conflict.is_empty() {
@@ -145,17 +147,18 @@ impl Exec<'_, '_> {
             count += 1;
             if moves {
                 let gone = self.tx()?.delete(&table.handle, &row.key[..]).await;
-                gone.map_err(|abort| explain(table, &[&new], abort))?;
+                gone.map_err(|abort| explain(&self.env.schema, table, &[&new], abort))?;
                 moved.push(new);
                 continue;
             }
             let stored = stored_assignments(table, &update.assignments, &new);
             let set = move |_: &DynRow| Ok((Revision::Set(stored), ()));
             let done = self.tx()?.revise_row(&table.handle, &row.key, set).await;
-            done.map_err(|abort| explain(table, &[&new], abort))?;
+            done.map_err(|abort| explain(&self.env.schema, table, &[&new], abort))?;
         }
         // Rows with new keys come when all old ones are gone: their keys may be those of others.
-        insert_rows(self.tx()?, table, &moved).await?;
+        let schema = Arc::clone(&self.env.schema);
+        insert_rows(self.tx()?, &schema, table, &moved).await?;
         Ok((count, update.returning.as_ref().map(|_| returned)))
     }
 
@@ -184,7 +187,7 @@ impl Exec<'_, '_> {
         let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
         let decide = move |stored: &DynRow| decide_update(&plan, &env, stored);
         let done = self.tx()?.revise_row(&update.scan.table.handle, &key, decide).await;
-        let row = done.map_err(|abort| explain(&update.scan.table, &[], abort))?;
+        let row = done.map_err(|abort| explain(&self.env.schema, &update.scan.table, &[], abort))?;
         let mut returned = Vec::new();
         let mut count = 0;
         if let Some(row) = row.transpose()?.flatten() {
@@ -230,7 +233,7 @@ impl Exec<'_, '_> {
             }
             None => Ok(()),
         };
-        gone.map_err(|abort| explain(table, &[], abort))
+        gone.map_err(|abort| explain(&self.env.schema, table, &[], abort))
     }
 
     /// Deletes all rows of a table.
@@ -261,13 +264,14 @@ pub(crate) fn stored(table: &TableEntry, row: &[Value]) -> Vec<Stored> {
 }
 
 /// Inserts rows that have been checked, in one phase: their references are checked when all of them are there.
-pub(crate) async fn insert_rows(tx: &mut Tx<'_>, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
-    insert_all(tx, table, rows).await.map_err(|(fail, _)| fail)
+async fn insert_rows(tx: &mut Tx<'_>, schema: &Schema, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
+    insert_all(tx, schema, table, rows).await.map_err(|(fail, _)| fail)
 }
 
 /// Inserts rows as [`insert_rows`] does; a failure comes with the place of the row that has led to it, if it is known.
 pub(crate) async fn insert_all(
     tx: &mut Tx<'_>,
+    schema: &Schema,
     table: &TableEntry,
     rows: &[Row],
 ) -> Result<(), (Fail, Option<usize>)> {
@@ -285,7 +289,7 @@ pub(crate) async fn insert_all(
             Err(abort) => Err(abort),
         }
     };
-    done.map_err(|abort| explain_row(table, &rows.iter().collect::<Vec<_>>(), abort))
+    done.map_err(|abort| explain_row(schema, table, &rows.iter().collect::<Vec<_>>(), abort))
 }
 
 fn stored_assignments(
@@ -394,49 +398,58 @@ fn quoted(why: &str) -> &str {
 }
 
 /// The error of an abort that a change of rows of a table has led to, with the constraint by its name.
-pub(crate) fn explain(table: &TableEntry, rows: &[&Row], abort: Abort) -> Fail {
-    explain_row(table, rows, abort).0
+fn explain(schema: &Schema, table: &TableEntry, rows: &[&Row], abort: Abort) -> Fail {
+    explain_row(schema, table, rows, abort).0
 }
 
 /// The error of an abort as [`explain`] has it, with the place of the row that has led to it, if it is known.
-fn explain_row(table: &TableEntry, rows: &[&Row], abort: Abort) -> (Fail, Option<usize>) {
+fn explain_row(schema: &Schema, table: &TableEntry, rows: &[&Row], abort: Abort) -> (Fail, Option<usize>) {
     if abort.reason() == AbortReason::DuplicateKey {
         let (error, row) = duplicate(table, rows, abort.detail());
         return (Fail::Sql(error), row);
     }
-    (explain_other(table, abort), None)
+    (explain_other(schema, table, abort), None)
 }
 
-fn explain_other(table: &TableEntry, abort: Abort) -> Fail {
-    let quoted = quoted(abort.detail()).to_owned();
-    match abort.reason() {
-        AbortReason::ForeignKey if abort.detail().contains("still has rows") => Fail::Sql(
-            SqlError::new(
-                SqlState::FOREIGN_KEY_VIOLATION,
-                format!(
-                    "update or delete on table \"{}\" violates foreign key constraint on table \"{quoted}\"",
-                    table.name
-                ),
-            )
-            .table(quoted),
-        ),
-        AbortReason::ForeignKey => {
-            let foreign = table.meta.foreign_keys.iter().find(|foreign| foreign.parent == quoted);
-            let foreign = foreign.or_else(|| table.meta.foreign_keys.first());
-            let name = foreign.map_or("", |foreign| &*foreign.name);
-            Fail::Sql(
-                SqlError::new(
-                    SqlState::FOREIGN_KEY_VIOLATION,
-                    format!(
-                        "insert or update on table \"{}\" violates foreign key constraint \"{name}\"",
-                        table.name
-                    ),
-                )
-                .detail(format!("Key is not present in table \"{quoted}\"."))
-                .table(&table.name)
-                .constraint(name),
-            )
-        }
-        _ => Fail::Abort(abort),
+fn explain_other(schema: &Schema, table: &TableEntry, abort: Abort) -> Fail {
+    if abort.reason() != AbortReason::ForeignKey {
+        return Fail::Abort(abort);
     }
+    let quoted = quoted(abort.detail());
+    let other = schema.tables.values().find(|other| other.meta.engine == quoted);
+    match other {
+        Some(child) if abort.detail().contains("still has rows") => Fail::Sql(has_children(table, child)),
+        // It counts for nothing: its transaction has been rolled back, and it is about to be dropped.
+        None if abort.detail().contains("still has rows") => {
+            Fail::Abort(Abort::because(AbortReason::TableChanged, "a load has been undone meanwhile"))
+        }
+        parent => {
+            let is_it = |foreign: &&ForeignMeta| parent.is_some_and(|parent| foreign.parent == parent.name);
+            let foreign = table.meta.foreign_keys.iter().find(is_it);
+            match foreign.or_else(|| table.meta.foreign_keys.first()) {
+                Some(foreign) => Fail::Sql(no_parent(table, foreign, None)),
+                None => Fail::Abort(abort),
+            }
+        }
+    }
+}
+
+/// The error of a row that is deleted although others refer to it.
+#[cold]
+fn has_children(table: &TableEntry, child: &TableEntry) -> SqlError {
+    let (name, child_name) = (&table.name, &child.name);
+    let mut keys = child.meta.foreign_keys.iter().filter(|foreign| foreign.parent == *name);
+    // Of several the engine does not tell which it is.
+    let (constraint, quoted) = match (keys.next(), keys.next()) {
+        (Some(only), None) => (&*only.name, format!(" \"{}\"", only.name)),
+        _ => ("", String::new()),
+    };
+    SqlError::new(
+        SqlState::FOREIGN_KEY_VIOLATION,
+        format!(
+            "update or delete on table \"{name}\" violates foreign key constraint{quoted} on table \"{child_name}\""
+        ),
+    )
+    .table(child_name)
+    .constraint(constraint)
 }

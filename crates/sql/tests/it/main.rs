@@ -12,6 +12,7 @@ mod postgresql;
 mod procedures;
 mod programs;
 mod queries;
+mod references;
 mod roles;
 mod shell;
 mod transactions;

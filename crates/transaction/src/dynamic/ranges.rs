@@ -149,9 +149,26 @@ impl Tx<'_> {
     /// # Errors
     /// Those of [`run`](Tx::run).
     pub async fn lock_range(&mut self, table: &TableHandle, range: KeyRange) -> Result<bool, Abort> {
+        self.lock_range_in(table, range, LockMode::Exclusive).await
+    }
+
+    /// Locks all keys of a range as [`lock_range`](Tx::lock_range) does, so that others can read its rows, but not change them.
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    pub async fn lock_range_shared(&mut self, table: &TableHandle, range: KeyRange) -> Result<bool, Abort> {
+        self.lock_range_in(table, range, LockMode::Shared).await
+    }
+
+    async fn lock_range_in(
+        &mut self,
+        table: &TableHandle,
+        range: KeyRange,
+        mode: LockMode,
+    ) -> Result<bool, Abort> {
         let (mut rest, mut has_rows) = (Some(range), false);
         while let Some(range) = rest.filter(|range| !range.is_empty()) {
-            let action = Action::on_range(table.id(), table.tag, LockMode::Exclusive, range, false, FindRow);
+            let action = Action::on_range(table.id(), table.tag, mode, range, false, FindRow);
             let (found, left) = self.run(action).await?;
             has_rows |= found;
             rest = left;
