@@ -93,8 +93,8 @@ pub enum Bug {
     TableNotDrained,
     /// The transactions that fill a new index take no locks on the rows that they read.
     FillNotLocked,
-    /// The definition of an index is written before its entries are durable.
-    IndexBeforeItsEntries,
+    /// Definitions are written before what was committed earlier is durable, such as the entries of a new index.
+    DefinedBeforeCommits,
     /// The definition of an index is written before it is filled.
     IndexBeforeFilled,
     /// A foreign key is added without a look at the rows that are there.

@@ -28,7 +28,7 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;
 use atrapos_transaction::tx::Tx;
 
-use super::switch::save;
+use super::switch::save_after_commits;
 use super::{DefineError, NewForeignKey, Statements, check, find_table};
 use crate::database::Database;
 
@@ -94,7 +94,7 @@ impl Statements<'_> {
         let _scheme = self.keep_scheme()?;
         let mut state = self.hold_state();
         let scheme = self.scheme();
-        if let Err(error) = save(&mut state, &after, &scheme) {
+        if let Err(error) = save_after_commits(&mut state, &after, &scheme) {
             self.adopt(&before, &self.scheme_of(&after, &before)?)?;
             return Err(error);
         }

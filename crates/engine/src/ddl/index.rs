@@ -31,9 +31,8 @@ use atrapos_storage::lock::{LockMode, LockTarget};
 use atrapos_storage::{DisplayKey, KeyBuf};
 use atrapos_transaction::tx::Tx;
 
-use super::switch::{Until, save};
+use super::switch::{Until, save, save_after_commits};
 use super::{DefineError, Statements, add_index, check, find_table, refuse_other_cuts};
-use crate::checkpoint::Pace;
 use crate::database::Database;
 
 /// Rows whose entries one transaction adds.
@@ -152,22 +151,7 @@ impl Statements<'_> {
         let _scheme = self.keep_scheme()?;
         let scheme = self.scheme_of(building, ready)?;
         let mut state = self.hold_state();
-        match &mut state {
-            Some((durable, state)) if !durable.wal.logs() => {
-                // Without a log, only a checkpoint has the entries.
-                durable
-                    .checkpoint_defining(state, Pace::Full, Some(ready.describe(&scheme)))
-                    .map_err(not_saved)?;
-            }
-            state => {
-                if let Some((durable, _)) = state
-                    && !planted(Bug::IndexBeforeItsEntries)
-                {
-                    durable.wait_until_durable(durable.wal.advance())?;
-                }
-                save(state, ready, &scheme)?;
-            }
-        }
+        save_after_commits(&mut state, ready, &scheme)?;
         self.adopt(ready, &scheme)?;
         self.catalogs.show(Arc::clone(ready));
         Ok(())
@@ -217,10 +201,6 @@ impl Statements<'_> {
         })?;
         Ok(KeyRange { lower: from.clone(), upper: found.or(end) })
     }
-}
-
-fn not_saved(error: impl std::fmt::Display) -> DefineError {
-    DefineError::NotSaved(error.to_string())
 }
 
 /// Returns the error of an index that could not be filled.

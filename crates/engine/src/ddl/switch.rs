@@ -25,6 +25,7 @@ use atrapos_transaction::shard::EngineWorker;
 
 use super::{DefineError, Statements};
 use crate::assembly::new_table;
+use crate::checkpoint::Pace;
 use crate::durable::{Durable, State};
 
 /// Condition that a statement waits for after it has closed some trees.
@@ -88,7 +89,7 @@ impl Statements<'_> {
         let mut state = None;
         let saved = self.close_and_drain(before, trees, Closing::Maintained, until).and_then(|()| {
             state = self.hold_state();
-            save(&mut state, &after, &scheme)
+            save_after_commits(&mut state, &after, &scheme)
         });
         if let Err(error) = saved {
             self.reopen(trees)?;
@@ -173,6 +174,28 @@ pub(super) fn save(state: &mut HeldState<'_>, catalog: &Catalog, scheme: &Scheme
             .map_err(|error| DefineError::NotSaved(error.to_string())),
         None => Ok(()),
     }
+}
+
+/// Writes definitions like [`save`], after all that has been committed is durable: the entries of a new index, and what was copied
+/// from a table before it is dropped. Whatever the durability, a crash leaves no definition without what was committed before it.
+pub(super) fn save_after_commits(
+    state: &mut HeldState<'_>,
+    catalog: &Catalog,
+    scheme: &Scheme,
+) -> Result<(), DefineError> {
+    let Some((durable, held)) = state else { return Ok(()) };
+    if planted(Bug::DefinedBeforeCommits) {
+        return save(state, catalog, scheme);
+    }
+    if durable.wal.logs() {
+        durable.wait_until_durable(durable.wal.advance())?;
+        return save(state, catalog, scheme);
+    }
+    // Without a log, only a checkpoint has what was committed.
+    durable
+        .checkpoint_defining(held, Pace::Full, Some(catalog.describe(scheme)))
+        .map(drop)
+        .map_err(|failure| DefineError::NotSaved(failure.to_string()))
 }
 
 /// Adopts another catalog on a worker: adds empty partitions of new trees, and removes those of trees that are gone.

@@ -3,9 +3,11 @@
 use std::sync::mpsc;
 
 use atrapos::catalog::{OnDelete, Value};
-use atrapos::{Abort, AbortReason, Database, DefineError, NewForeignKey, NewTable};
+use atrapos::{Abort, AbortReason, Database, DefineError, Durability, NewForeignKey, NewTable};
 
-use super::fixture::{Animals, People, create, empty, files, index, insert, people, person, reopen};
+use super::fixture::{
+    Animals, People, create, create_with, empty, files, index, insert, people, person, reopen,
+};
 
 fn reference(through: Option<&str>) -> NewForeignKey {
     NewForeignKey {
@@ -180,4 +182,22 @@ fn a_foreign_key_that_is_not_checked_is_noticed() {
     both(&db, 5);
     with(Bug::ForeignKeyNotChecked, || db.add_foreign_key("animals", &reference(None))).unwrap();
     assert!(db.verify().is_err(), "a planted bug was not noticed");
+}
+
+#[test]
+fn rows_that_would_violate_a_foreign_key_do_not_come_back_in_a_crash_after_it_was_added() {
+    for durability in
+        [Durability::Synchronous, Durability::Relaxed { max_loss_ms: 3_600_000 }, Durability::None]
+    {
+        let files = files();
+        let db = create_with(&files, durability);
+        both(&db, 5);
+        db.checkpoint().unwrap();
+        let animals = db.table::<Animals>().unwrap();
+        db.run(animals.at(&5), async move |tx| tx.delete(animals, 5).await.map(drop)).unwrap();
+        db.add_foreign_key("animals", &reference(None)).unwrap();
+        let db = reopen(&files.power_cut(1));
+        assert_eq!(db.definitions().foreign_keys.len(), 1);
+        assert!(db.verify().is_ok(), "{durability:?}");
+    }
 }

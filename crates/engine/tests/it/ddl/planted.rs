@@ -6,6 +6,7 @@ use atrapos::planted::{Bug, with};
 use super::columns::saved_meanwhile;
 use super::fixture::{Held, create_with, empty, files, index, insert, people, reopen};
 use super::indexes::under_load;
+use super::tables::left_of_a_copy;
 
 #[test]
 fn a_drop_that_waits_for_nobody_is_noticed() {
@@ -40,7 +41,14 @@ fn a_definition_that_is_there_before_its_entries_is_noticed() {
     (0..100).for_each(|id| insert(&db, table, id, 1).unwrap());
     db.checkpoint().unwrap();
     let create = || db.create_index("people", index("by_age", &[1], false));
-    with(Bug::IndexBeforeItsEntries, create).unwrap();
+    with(Bug::DefinedBeforeCommits, create).unwrap();
     let left = reopen(&files.power_cut(1));
     assert!(left.verify().is_err(), "a planted bug was not noticed");
+}
+
+#[test]
+fn a_table_that_is_dropped_before_what_was_committed_earlier_is_durable_is_noticed() {
+    let durability = Durability::Relaxed { max_loss_ms: 3_600_000 };
+    let left = with(Bug::DefinedBeforeCommits, || left_of_a_copy(durability));
+    assert_eq!(left, 0, "a planted bug was not noticed");
 }

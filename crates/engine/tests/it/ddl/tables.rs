@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use atrapos::catalog::{ColumnDef, ColumnType, OnDelete, TableDef};
-use atrapos::{AbortReason, Database, DefineError, NewForeignKey, NewTable, Schema, WorkerId};
+use atrapos::{AbortReason, Database, DefineError, Durability, NewForeignKey, NewTable, Schema, WorkerId};
 
 use super::columns::height;
 use super::fixture::{
-    Animals, ByAge, Held, People, Relatives, ages, create, directory, empty, files, impatient, insert,
-    of_age, people, person, reopen,
+    Animals, ByAge, Held, People, Relatives, ages, create, create_with, directory, empty, files, impatient,
+    insert, of_age, people, person, reopen,
 };
 
 #[test]
@@ -82,6 +82,33 @@ fn what_was_created_and_dropped_is_so_after_reopening() {
         assert_eq!(ages(&db, db.table().unwrap()).unwrap(), []);
         // A checkpoint leaves out what is not there.
         db.checkpoint().unwrap();
+    }
+}
+
+/// The animals that a power cut leaves after people were copied to them and dropped.
+pub(crate) fn left_of_a_copy(durability: Durability) -> u64 {
+    let files = files();
+    let db = create_with(&files, durability);
+    db.create_table(people("people", &[])).unwrap();
+    db.create_table(people("animals", &[])).unwrap();
+    (0..5).for_each(|id| insert(&db, db.table().unwrap(), id, 7).unwrap());
+    db.checkpoint().unwrap();
+    let animals = db.table::<Animals>().unwrap();
+    for id in 0..5 {
+        db.run(animals.at(&id), async move |tx| tx.insert(animals, id, person(7, "")).await).unwrap();
+    }
+    db.drop_table("people").unwrap();
+    let db = reopen(&files.power_cut(1));
+    assert!(db.table::<People>().is_err(), "a statement is durable when it is done");
+    db.len(db.table::<Animals>().unwrap().id()).unwrap()
+}
+
+#[test]
+fn a_drop_outlives_no_transaction_that_was_committed_before_it() {
+    for durability in
+        [Durability::Synchronous, Durability::Relaxed { max_loss_ms: 3_600_000 }, Durability::None]
+    {
+        assert_eq!(left_of_a_copy(durability), 5, "{durability:?}");
     }
 }
 
