@@ -13,7 +13,8 @@
 //!    that have used it ([`Statements::drain`]). So a transaction sees the state before the statement or the one after it.
 //!    None that has used the old state is under way when the new one begins.
 //! 3. The manifest is replaced: at this point the statement takes effect. A crash before finds the old state, one after it
-//!    the new one. A database in memory has the same steps without this one.
+//!    the new one. What was committed before is durable by then, whatever the durability of transactions: a table is not gone
+//!    without the rows that were copied from it. A database in memory has the same steps without this one.
 //! 4. Workers adopt the catalog without the removed trees, and clients can name the new ones.
 //!
 //! Numbers are never reused: a dropped tree stays in the definitions, marked as dropped, so that a recovery leaves out
