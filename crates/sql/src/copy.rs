@@ -17,7 +17,7 @@ use sqlparser::ast;
 use crate::bind::{Binder, ident};
 use crate::cast::narrow;
 use crate::error::{SqlError, SqlState};
-use crate::exec::{Fail, insert_all};
+use crate::exec::{Fail, explain_row, insert_all};
 use crate::expr::{Env, Expr};
 use crate::format::parse;
 use crate::functions::NEEDS_BLOCK;
@@ -306,8 +306,10 @@ impl CopyBatch {
             };
             rows.push(row);
         }
-        let done = insert_all(tx, &self.env.schema, &self.target.table, &rows).await;
-        done.map_err(|(fail, at)| match (fail, at) {
+        let table = &self.target.table;
+        let done = insert_all(tx, table, &rows).await;
+        let explained = |abort| explain_row(&self.env.schema, table, &rows.iter().collect::<Vec<_>>(), abort);
+        done.map_err(|abort| match explained(abort) {
             (Fail::Sql(error), Some(at)) => Fail::Sql(self.target.in_line(self.first + at as u64, error)),
             (fail, _) => fail,
         })

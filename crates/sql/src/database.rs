@@ -114,7 +114,7 @@ impl SqlDatabase {
         let kept = Kept::open(&database)?;
         let rows = kept.rows(&database)?;
         let unused: Vec<&str> = load::unused(&rows).collect();
-        database.forget_references(&unused).map_err(|error| refused(&error))?;
+        database.drop_foreign_keys(&unused).map_err(|error| refused(&error))?;
         for engine in unused {
             drop_unused(&database, &kept, engine)?;
         }
@@ -294,13 +294,13 @@ impl SqlDatabase {
     }
 
     /// Makes rows of tables of the engine that count for nothing refer to none.
-    pub(crate) fn forget_references(&self, tables: &[Arc<TableEntry>]) -> Result<(), SqlError> {
+    pub(crate) fn drop_foreign_keys(&self, tables: &[Arc<TableEntry>]) -> Result<(), SqlError> {
         let children = tables.iter().filter(|table| !table.meta.foreign_keys.is_empty());
         let children: Vec<&str> = children.map(|table| &*table.meta.engine).collect();
         if children.is_empty() {
             return Ok(());
         }
-        self.database.forget_references(&children).map_err(|error| refused(&error))
+        self.database.drop_foreign_keys(&children).map_err(|error| refused(&error))
     }
 
     /// A version for a schema that a transaction has for itself.

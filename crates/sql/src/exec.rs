@@ -36,7 +36,7 @@ use crate::value::Value;
 pub(crate) use output::{Answer, encode_rows};
 pub(crate) use profile::Profile;
 pub(crate) use scan::key_of;
-pub(crate) use writes::{duplicate, insert_all, stored};
+pub(crate) use writes::{duplicate, explain_row, insert_all, stored};
 
 /// A future on a worker, in a box: nodes contain nodes.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fail>> + 'a>>;

@@ -94,24 +94,16 @@ impl Kept {
         self.write(database, format!("role:{}", role.id), Some(body))
     }
 
-    /// Puts a row in the place of another one, in one transaction, and waits until that is durable.
-    pub(crate) fn replace(
+    /// Writes rows, and removes those without a text, as a part of a transaction.
+    pub(crate) async fn write_all_within(
         &self,
-        database: &Database,
-        old: String,
-        new: String,
-        body: String,
-    ) -> Result<(), SqlError> {
-        let table = self.table.clone();
-        let (old, new) = (vec![Stored::Text(old)], Stored::Text(new));
-        let route = table.at(&old).map_err(|abort| SqlError::of_abort(&abort))?;
-        let done = database.run(route, async move |tx| {
-            tx.delete(&table, &old[..]).await?;
-            let columns = [("name", new.clone()), ("body", Stored::Text(body.clone()))];
-            tx.insert_row(&table, &columns).await?;
-            Ok(())
-        });
-        done.map_err(|abort| SqlError::of_abort(&abort))
+        tx: &mut Tx<'_>,
+        rows: &[(String, Option<String>)],
+    ) -> Result<(), Abort> {
+        for (name, body) in rows {
+            self.write_within(tx, name, body.as_deref()).await?;
+        }
+        Ok(())
     }
 
     /// Writes rows, and removes those without a text, in one transaction, and waits until that is durable.
@@ -122,12 +114,7 @@ impl Kept {
     ) -> Result<(), SqlError> {
         let kept = self.clone();
         let route = self.table.at(&[]).map_err(|abort| SqlError::of_abort(&abort))?;
-        let done = database.run(route, async move |tx| {
-            for (name, body) in &rows {
-                kept.write_within(tx, name, body.as_deref()).await?;
-            }
-            Ok(())
-        });
+        let done = database.run(route, async move |tx| kept.write_all_within(tx, &rows).await);
         done.map_err(|abort| SqlError::of_abort(&abort))
     }
 

@@ -14,7 +14,9 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use atrapos::{Abort, AbortReason, Database, Procedure, Route, Savepoint, Submitted, TableHandle, Tx};
+use atrapos::{
+    Abort, AbortReason, Database, LockMode, Procedure, Route, Savepoint, Submitted, TableHandle, Tx,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::copy::CopyBatch;
@@ -30,9 +32,7 @@ pub(crate) enum Command {
     Run(Box<Request>, Reply<Answer>),
     Copy(Box<CopyBatch>, Reply<()>),
     /// Locks all of a table; the answer is whether it has rows.
-    Lock(TableHandle, Reply<bool>),
-    /// Locks all of a table so that others can read it; the answer is whether it has rows.
-    LockShared(TableHandle, Reply<bool>),
+    Lock(TableHandle, LockMode, Reply<bool>),
     /// Writes rows of what is kept, and removes those without a text.
     Keep(Kept, Vec<(String, Option<String>)>, Reply<()>),
     Savepoint(String, Reply<()>),
@@ -212,16 +212,12 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
                 let done = batch.run(tx).await;
                 is_failed |= answer(done, reply, savepoints.is_empty())?;
             }
-            Command::Lock(table, reply) => {
-                let done = lock_all(tx, &table).await.map_err(Fail::Abort);
-                is_failed |= answer(done, reply, savepoints.is_empty())?;
-            }
-            Command::LockShared(table, reply) => {
-                let done = share_all(tx, &table).await.map_err(Fail::Abort);
+            Command::Lock(table, mode, reply) => {
+                let done = lock_all(tx, &table, mode).await.map_err(Fail::Abort);
                 is_failed |= answer(done, reply, savepoints.is_empty())?;
             }
             Command::Keep(kept, rows, reply) => {
-                let done = keep(tx, &kept, &rows).await.map_err(Fail::Abort);
+                let done = kept.write_all_within(tx, &rows).await.map_err(Fail::Abort);
                 is_failed |= answer(done, reply, savepoints.is_empty())?;
             }
             Command::Savepoint(name, reply) => {
@@ -258,23 +254,10 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
     }
 }
 
-/// Locks all of a table exclusively; returns true if it has rows.
-async fn lock_all(tx: &mut Tx<'_>, table: &TableHandle) -> Result<bool, Abort> {
+/// Locks all of a table; returns true if it has rows.
+async fn lock_all(tx: &mut Tx<'_>, table: &TableHandle, mode: LockMode) -> Result<bool, Abort> {
     let all = table.prefix(&[])?;
-    tx.lock_range(table, all).await
-}
-
-/// Locks all of a table against changes by others; returns true if it has rows.
-async fn share_all(tx: &mut Tx<'_>, table: &TableHandle) -> Result<bool, Abort> {
-    let all = table.prefix(&[])?;
-    tx.lock_range_shared(table, all).await
-}
-
-async fn keep(tx: &mut Tx<'_>, kept: &Kept, rows: &[(String, Option<String>)]) -> Result<(), Abort> {
-    for (name, body) in rows {
-        kept.write_within(tx, name, body.as_deref()).await?;
-    }
-    Ok(())
+    tx.lock_range(table, all, mode).await
 }
 
 /// Answers a command; returns true if it has failed and the transaction can go back to a savepoint, and ends the procedure if it

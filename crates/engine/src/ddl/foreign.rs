@@ -62,8 +62,8 @@ impl Database {
     ///
     /// # Errors
     /// A manifest that cannot be written. Nothing has changed then.
-    pub fn forget_references(&self, children: &[&str]) -> Result<(), DefineError> {
-        self.statements().forget_references(children)
+    pub fn drop_foreign_keys(&self, children: &[&str]) -> Result<(), DefineError> {
+        self.statements().drop_foreign_keys(children)
     }
 }
 
@@ -126,8 +126,8 @@ impl Statements<'_> {
         self.switch(&before, after).map(drop)
     }
 
-    /// Drops all foreign keys of some tables. See [`Database::forget_references`].
-    pub(crate) fn forget_references(&self, children: &[&str]) -> Result<(), DefineError> {
+    /// Drops all foreign keys of some tables. See [`Database::drop_foreign_keys`].
+    pub(crate) fn drop_foreign_keys(&self, children: &[&str]) -> Result<(), DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
         let mut definitions = before.definitions.clone();

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use atrapos::Reference;
 use atrapos::catalog::KeyCodec;
+use atrapos::{LockMode, Reference};
 use sqlparser::ast;
 
 use super::loading::can_be_loaded;
@@ -357,7 +357,7 @@ impl Connection {
         // Before its own: who deletes a parent locks that first, and then looks for children.
         self.lock_parents(table).await?;
         let handle = table.handle.clone();
-        if self.ask_open(|reply| Command::Lock(handle, reply)).await? {
+        if self.ask_open(|reply| Command::Lock(handle, LockMode::Exclusive, reply)).await? {
             return Ok(Way::Rows);
         }
         let now = self.load_anew(table).await?;

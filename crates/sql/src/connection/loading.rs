@@ -35,7 +35,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use atrapos::LoadError;
+use atrapos::{LoadError, LockMode};
 
 pub(super) use self::tables::can_be_loaded;
 use self::tables::{body_of, group_of, is_same, make_like};
@@ -133,7 +133,7 @@ impl Loading {
             self.given_up.push(loaded.now);
         }
         // If that fails, they are in the way of who deletes a parent, until they are dropped.
-        let _ = self.database.forget_references(&self.given_up);
+        let _ = self.database.drop_foreign_keys(&self.given_up);
         self.changed();
     }
 
@@ -297,7 +297,7 @@ impl Loading {
         let tables = tables.into_iter().map(|loaded| loaded.now).chain(self.given_up.drain(..));
         let tables: Vec<Arc<TableEntry>> = tables.collect();
         // None is in the way of another one, or of who deletes a parent.
-        let _ = self.database.forget_references(&tables);
+        let _ = self.database.drop_foreign_keys(&tables);
         for table in tables {
             let _change = self.database.change();
             let _ = self.database.drop_unused(&table.meta.engine);
@@ -339,8 +339,8 @@ impl Connection {
         let Some(group) = group_of(&self.schema(), before) else { return Ok(None) };
         for child in group.iter().skip(1) {
             let handle = child.handle.clone();
-            let has_rows =
-                self.rows_of(child).await? > 0 || self.ask_open(|reply| Command::Lock(handle, reply)).await?;
+            let has_rows = self.rows_of(child).await? > 0
+                || self.ask_open(|reply| Command::Lock(handle, LockMode::Exclusive, reply)).await?;
             if has_rows {
                 return Ok(None);
             }
@@ -372,7 +372,7 @@ impl Connection {
                 continue;
             }
             let handle = parent.handle.clone();
-            self.ask_open(|reply| Command::LockShared(handle, reply)).await?;
+            self.ask_open(|reply| Command::Lock(handle, LockMode::Shared, reply)).await?;
         }
         Ok(())
     }
@@ -411,7 +411,7 @@ impl Connection {
         }
         self.begin_at_home().await?;
         let handle = table.handle.clone();
-        self.ask_open(|reply| Command::Lock(handle, reply)).await?;
+        self.ask_open(|reply| Command::Lock(handle, LockMode::Exclusive, reply)).await?;
         Ok(self.load_anew(table).await?.is_some())
     }
 
@@ -433,15 +433,15 @@ impl Connection {
 
     /// Makes the tables that the transaction has loaded refer to none, as it is about to be rolled back: whoever waits to delete a row
     /// of their parents is not told of children.
-    pub(super) async fn forget_loaded_references(&mut self) {
+    pub(super) async fn drop_loaded_foreign_keys(&mut self) {
         let tables: Vec<Arc<TableEntry>> =
             self.loading.tables.iter().map(|loaded| Arc::clone(&loaded.now)).collect();
         if tables.iter().all(|table| table.meta.foreign_keys.is_empty()) {
             return;
         }
         let database = Arc::clone(&self.database);
-        // What cannot be forgotten is when they are dropped.
-        let _ = blocking(move || database.forget_references(&tables)).await;
+        // Those that are left go with the tables.
+        let _ = blocking(move || database.drop_foreign_keys(&tables)).await;
     }
 
     /// Drops what a transaction has loaded that was rolled back.

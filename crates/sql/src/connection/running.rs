@@ -215,7 +215,7 @@ impl Connection {
             (None, _) => Ok(()),
             (Some(open), true) => self.commit_open(open).await,
             (Some(open), false) => {
-                Box::pin(self.forget_loaded_references()).await;
+                Box::pin(self.drop_loaded_foreign_keys()).await;
                 open.roll_back().await;
                 Ok(())
             }
@@ -257,7 +257,7 @@ impl Connection {
                 if self.savepoints.is_empty() {
                     // Its locks are free at once.
                     if let Some(open) = self.open.take() {
-                        self.forget_loaded_references().await;
+                        self.drop_loaded_foreign_keys().await;
                         open.roll_back().await;
                     }
                     self.discard_loads().await;

@@ -230,7 +230,7 @@ impl Change<'_> {
         let body = self.body(&table.meta)?;
         self.rename_access(&new, &table.name)?;
         let (old, new) = (format!("table:{}", table.name), format!("table:{new}"));
-        self.db.kept().replace(self.db.database(), old, new, body)?;
+        self.db.kept().write_all(self.db.database(), vec![(old, None), (new, Some(body))])?;
         self.disown(&table.name)?;
         self.db.reload()
     }

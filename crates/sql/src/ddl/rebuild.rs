@@ -56,34 +56,43 @@ impl Change<'_> {
         meta.comment.clone_from(&table.meta.comment);
         meta.number = Some(table.meta.number.unwrap_or(table.handle.id().0));
         self.db.close(table)?;
-        let done = self.make_anew(table, new, &meta);
-        if done.is_err() {
-            self.db.reopen(table);
-        }
-        done
-    }
-
-    /// Makes the new table, and puts it in the place of the closed one.
-    fn make_anew(&self, table: &TableEntry, mut new: NewTable, meta: &TableMeta) -> Result<(), SqlError> {
-        let rows = self.rows_of(table, &new.table, meta)?;
-        new.table.splits = rows.splits(self.workers());
-        let (kept, database, engine) = (self.db.kept(), self.db.database(), &meta.engine);
-        let unused = |engine: &str| format!("{UNUSED}{engine}");
-        kept.write(database, unused(engine), Some(String::new()))?;
-        let made = (|| {
-            database.create_table(new).map_err(|error| refused(&error))?;
-            self.fill(engine, table, rows)?;
-            let now = (format!("table:{}", table.name), Some(self.body(meta)?));
-            let before = (unused(&table.meta.engine), Some(String::new()));
-            kept.write_all(database, vec![now, (unused(engine), None), before])?;
-            self.db.reload()
-        })();
-        if let Err(error) = made {
+        if let Err(error) = self.make_filled(table, new, &meta) {
             // It counts for nothing, and is dropped when the database is opened, if not now.
-            let _ = self.db.drop_unused(engine);
+            let _ = self.db.drop_unused(&meta.engine);
+            self.db.reopen(table);
             return Err(error);
         }
-        self.db.drop_unused(&table.meta.engine)
+        self.switch(table, &meta)
+    }
+
+    /// Makes the new table, which counts for nothing yet, with all rows of the closed one.
+    fn make_filled(&self, table: &TableEntry, mut new: NewTable, meta: &TableMeta) -> Result<(), SqlError> {
+        let rows = self.rows_of(table, &new.table, meta)?;
+        new.table.splits = rows.splits(self.workers());
+        let database = self.db.database();
+        self.db.kept().write(database, format!("{UNUSED}{}", meta.engine), Some(String::new()))?;
+        database.create_table(new).map_err(|error| refused(&error))?;
+        self.fill(&meta.engine, table, rows)
+    }
+
+    /// Has the name of the closed table lead to the new one, and drops that which counts for nothing then.
+    fn switch(&self, table: &TableEntry, meta: &TableMeta) -> Result<(), SqlError> {
+        let unused = |engine: &str| format!("{UNUSED}{engine}");
+        let now = (format!("table:{}", table.name), Some(self.body(meta)?));
+        let before = (unused(&table.meta.engine), Some(String::new()));
+        let rows = vec![now, (unused(&meta.engine), None), before];
+        let switched = self.db.kept().write_all(self.db.database(), rows);
+        let published = self.db.reload();
+        if published.is_err() {
+            // Which one the name leads to is not known: neither is used, or dropped, until the database is opened again.
+            return switched.and(published);
+        }
+        // If the outcome of the transaction is not known, what is kept tells.
+        let is_new =
+            self.db.schema().tables.get(&table.name).is_some_and(|now| now.meta.engine == meta.engine);
+        // What cannot be dropped is when the database is opened.
+        let _ = self.db.drop_unused(if is_new { &table.meta.engine } else { &meta.engine });
+        switched
     }
 
     /// The number of workers that the rows of a table are spread over.
@@ -248,7 +257,7 @@ fn convert_all(
     }
 }
 
-/// What makes rows of a new table, with its key, out of those of the old one.
+/// The way from rows of the old table to those of the new one, with their keys.
 struct Conversion<'a> {
     table: &'a TableEntry,
     key: &'a IndexMeta,

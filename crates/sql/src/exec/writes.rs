@@ -22,7 +22,6 @@ impl Exec<'_, '_> {
     pub(super) async fn insert(&mut self, insert: &Insert) -> Returned {
         let rows = self.rows(&insert.source, None).await?;
         let (mut count, mut returned) = (0, Vec::new());
-        let schema = Arc::clone(&self.env.schema);
         // Rows that may refer to each other are checked when all of them are there.
         let most = if insert.table.refers_to_itself() { usize::MAX } else { BATCH };
         let mut batch = Vec::new();
@@ -44,11 +43,11 @@ impl Exec<'_, '_> {
             }
             count += 1;
             if batch.len() >= most {
-                insert_rows(self.tx()?, &schema, &insert.table, &batch).await?;
+                self.insert_rows(&insert.table, &batch).await?;
                 batch.clear();
             }
         }
-        insert_rows(self.tx()?, &schema, &insert.table, &batch).await?;
+        self.insert_rows(&insert.table, &batch).await?;
         Ok((count, insert.returning.as_ref().map(|_| returned)))
     }
 
@@ -157,8 +156,7 @@ impl Exec<'_, '_> {
             done.map_err(|abort| explain(&self.env.schema, table, &[&new], abort))?;
         }
         // Rows with new keys come when all old ones are gone: their keys may be those of others.
-        let schema = Arc::clone(&self.env.schema);
-        insert_rows(self.tx()?, &schema, table, &moved).await?;
+        self.insert_rows(table, &moved).await?;
         Ok((count, update.returning.as_ref().map(|_| returned)))
     }
 
@@ -236,6 +234,12 @@ impl Exec<'_, '_> {
         gone.map_err(|abort| explain(&self.env.schema, table, &[], abort))
     }
 
+    /// Inserts rows that have been checked.
+    async fn insert_rows(&mut self, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
+        let done = insert_all(self.tx()?, table, rows).await;
+        done.map_err(|abort| explain(&self.env.schema, table, &rows.iter().collect::<Vec<_>>(), abort))
+    }
+
     /// Deletes all rows of a table.
     pub(super) async fn truncate(&mut self, table: &TableEntry) -> Result<(), Fail> {
         let all = table.handle.prefix(&[])?;
@@ -264,18 +268,8 @@ pub(crate) fn stored(table: &TableEntry, row: &[Value]) -> Vec<Stored> {
 }
 
 /// Inserts rows that have been checked, in one phase: their references are checked when all of them are there.
-async fn insert_rows(tx: &mut Tx<'_>, schema: &Schema, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
-    insert_all(tx, schema, table, rows).await.map_err(|(fail, _)| fail)
-}
-
-/// Inserts rows as [`insert_rows`] does; a failure comes with the place of the row that has led to it, if it is known.
-pub(crate) async fn insert_all(
-    tx: &mut Tx<'_>,
-    schema: &Schema,
-    table: &TableEntry,
-    rows: &[Row],
-) -> Result<(), (Fail, Option<usize>)> {
-    let done = if table.cluster_key().is_none() {
+pub(crate) async fn insert_all(tx: &mut Tx<'_>, table: &TableEntry, rows: &[Row]) -> Result<(), Abort> {
+    if table.cluster_key().is_none() {
         tx.append_values(&table.handle, rows.iter().map(|row| stored(table, row)).collect()).await
     } else if let [row] = rows {
         match table.handle.insert_values(stored(table, row)) {
@@ -288,8 +282,7 @@ pub(crate) async fn insert_all(
             Ok(insertions) => tx.join_each(insertions, drop).await,
             Err(abort) => Err(abort),
         }
-    };
-    done.map_err(|abort| explain_row(schema, table, &rows.iter().collect::<Vec<_>>(), abort))
+    }
 }
 
 fn stored_assignments(
@@ -403,7 +396,12 @@ fn explain(schema: &Schema, table: &TableEntry, rows: &[&Row], abort: Abort) -> 
 }
 
 /// The error of an abort as [`explain`] has it, with the place of the row that has led to it, if it is known.
-fn explain_row(schema: &Schema, table: &TableEntry, rows: &[&Row], abort: Abort) -> (Fail, Option<usize>) {
+pub(crate) fn explain_row(
+    schema: &Schema,
+    table: &TableEntry,
+    rows: &[&Row],
+    abort: Abort,
+) -> (Fail, Option<usize>) {
     if abort.reason() == AbortReason::DuplicateKey {
         let (error, row) = duplicate(table, rows, abort.detail());
         return (Fail::Sql(error), row);

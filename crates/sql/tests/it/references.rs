@@ -35,7 +35,7 @@ fn references(database: &SqlDatabase) -> usize {
     database.database().definitions().foreign_keys.len()
 }
 
-/// What holds of loaded children: their parents are required, and take them along.
+/// Checks loaded children: their parents are required, and take them along.
 fn check_loaded(database: &Arc<SqlDatabase>) {
     let mut client = Client::numbered(database, 8);
     assert_eq!(client.rows("SELECT count(*), count(n) FROM child"), format!("{}|{}", ROWS + 4, ROWS + 3));

@@ -143,24 +143,11 @@ impl Tx<'_> {
         self.walk_rows(table, range, true, accumulator, step).await
     }
 
-    /// Locks all keys of a range exclusively, those without a row included, until the transaction ends. Returns true if there is a
-    /// row.
+    /// Locks all keys of a range, those without a row included, until the transaction ends. Returns true if there is a row.
     ///
     /// # Errors
     /// Those of [`run`](Tx::run).
-    pub async fn lock_range(&mut self, table: &TableHandle, range: KeyRange) -> Result<bool, Abort> {
-        self.lock_range_in(table, range, LockMode::Exclusive).await
-    }
-
-    /// Locks all keys of a range as [`lock_range`](Tx::lock_range) does, so that others can read its rows, but not change them.
-    ///
-    /// # Errors
-    /// Those of [`run`](Tx::run).
-    pub async fn lock_range_shared(&mut self, table: &TableHandle, range: KeyRange) -> Result<bool, Abort> {
-        self.lock_range_in(table, range, LockMode::Shared).await
-    }
-
-    async fn lock_range_in(
+    pub async fn lock_range(
         &mut self,
         table: &TableHandle,
         range: KeyRange,
