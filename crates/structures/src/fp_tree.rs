@@ -6,7 +6,11 @@
 //!
 //! An insert into a full leaf gives up its latch to split it. If another thread inserts the same key meanwhile, the crate drops the
 //! value and does not say so. Two inserts of one key therefore never overlap: each has the lock that its hash names.
+//!
+//! A scan may go back when leaves are split or merged beside it, and the crate compares what it visits with the largest key at or
+//! below the beginning that was there before, not with the beginning. So scans pass over what is below theirs.
 
+use std::borrow::Borrow;
 use std::ops::Bound;
 use std::sync::{Mutex, PoisonError};
 
@@ -56,8 +60,12 @@ impl<K: Key + ?Sized> FpTree<K> {
         let mut entries = self.tree.range(Bound::Included(from), Bound::Unbounded);
         let mut visited = 0;
         while visited < limit {
-            let Some((key, value)) = entries.next() else { break };
-            visit(std::borrow::Borrow::borrow(key), *value);
+            let Some((stored, value)) = entries.next() else { break };
+            let key: &K = stored.borrow();
+            if key < from {
+                continue;
+            }
+            visit(key, *value);
             visited += 1;
         }
         visited

@@ -8,7 +8,7 @@ use crate::support::{run, stderr, stdout};
 const MICRO: [&str; 4] = ["advise", "micro", "--rows-per-site", "2000"];
 const TPCC: [&str; 6] = ["advise", "tpcc", "--items", "200", "--customers", "30"];
 // Long enough for processes that wait for each other to have their turns on a busy machine.
-const QUICK: [&str; 7] = ["--no-pin", "--seconds", "0.4", "--warmup", "0.2", "--workers", "2"];
+const QUICK: [&str; 7] = ["--no-pin", "--seconds", "0.15", "--warmup", "0.05", "--workers", "2"];
 
 /// Runs the command with a JSON file, and returns its text and its JSON.
 fn advised(own: &[&str], more: &[&str]) -> (String, Value) {

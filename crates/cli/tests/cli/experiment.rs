@@ -137,7 +137,7 @@ fn mirrored_pairs_are_shown_beside_the_best_fixed_scheme() {
 
 #[test]
 fn skew_is_shown_side_by_side() {
-    let result = experiment("adapt-skew", &["--rounds", "2"]);
+    let result = experiment("adapt-skew", &["--rounds", "2", "--seconds-per-phase", "0.4"]);
     let phases = ["uniform", "50% to 20%", "50% to a hot 1%", "hot 1% elsewhere"];
     assert_is_a_result(&result, "adapt-skew", &phases, true);
     assert_eq!(result.json["rounds"].as_array().map(Vec::len), Some(2));
@@ -145,7 +145,7 @@ fn skew_is_shown_side_by_side() {
 
 #[test]
 fn the_loss_of_a_worker_is_shown_beside_a_fresh_start() {
-    let result = experiment("adapt-failure", &["--workers", "3"]);
+    let result = experiment("adapt-failure", &["--workers", "3", "--seconds-per-phase", "0.4"]);
     assert_is_a_result(&result, "adapt-failure", &["all workers", "one lost", "all again"], true);
     assert_is_a_timeline(&result.csv, &["static", "adaptive"]);
     assert_eq!(result.json["reference"], "fresh start");
@@ -153,7 +153,7 @@ fn the_loss_of_a_worker_is_shown_beside_a_fresh_start() {
 
 #[test]
 fn frequent_changes_show_how_often_the_database_looks() {
-    let result = experiment("adapt-frequency", &["--interval", "0.1"]);
+    let result = experiment("adapt-frequency", &["--interval", "0.1", "--seconds-per-phase", "0.4"]);
     assert_is_a_result(&result, "adapt-frequency", &["A: get-new-destination", "B: mix", "A", "B"], true);
     let intervals = result.json["intervals"].as_array().expect("a list");
     assert!(!intervals.is_empty());
@@ -211,9 +211,14 @@ fn the_steps_from_plp_are_shown_side_by_side() {
         assert!(result.svg.contains(rung) && result.text.contains(rung), "{rung}");
         let shares = !["centralized", "per-worker"].contains(&rung);
         assert_eq!(number(at, "central_accesses") > 4.0, shares, "{rung}: {}", phases[at]);
-        // Cut apart and in a row, A and B never meet on one worker; cut alike they always do.
-        let is_apart = ["workload-aware", "placed"].contains(&rung);
-        assert_eq!(number(at, "remote_actions") > 0.1, is_apart, "{rung}: {}", phases[at]);
+        // Cut apart and in a row, A and B never meet on one worker; cut alike they always do. Placement brings together as many as
+        // the loads allow, which differ from machine to machine.
+        let (remote, aware) = (number(at, "remote_actions"), number(3, "remote_actions"));
+        match rung {
+            "workload-aware" => assert!(remote > 0.1, "{}", phases[at]),
+            "placed" => assert!(remote <= aware + 0.01, "{} and {}", phases[at], phases[3]),
+            _ => assert!(remote <= 0.1, "{rung}: {}", phases[at]),
+        }
     }
 }
 
@@ -221,7 +226,7 @@ fn the_steps_from_plp_are_shown_side_by_side() {
 fn the_static_side_runs_alone() {
     let names = ["adapt-workload", "adapt-skew", "adapt-failure", "adapt-frequency"];
     for name in names.into_iter().chain(["monitoring-cost", "repartition-cost", "atrapos-fig6"]) {
-        let result = experiment(name, &["--static", "--seconds-per-phase", "0.3"]);
+        let result = experiment(name, &["--static", "--seconds-per-phase", "0.15"]);
         let phases = result.json["phases"].as_array().expect("a list");
         assert!(!phases.is_empty());
         for phase in phases {
