@@ -44,16 +44,29 @@ pub(crate) struct Monitor {
     samples: u64,
     /// Sums of the costs of samples and of their squares.
     sums: (f64, f64),
-    /// By worker: an event that is recorded stands for so many, and when the last one was.
-    distances: Vec<(f64, f64)>,
+    /// By worker: how often it records.
+    paces: Vec<Pace>,
     dilation: f64,
+}
+
+/// How often a worker records.
+#[derive(Debug, Clone)]
+struct Pace {
+    /// An event that is recorded stands for so many.
+    distance: f64,
+    /// Records since the distance was judged last, and when that was.
+    records: u32,
+    since_ns: f64,
 }
 
 /// Events of a database of which one is recorded, at most.
 const SAMPLE_EVERY: f64 = 64.0;
-/// Times between two records below which the distance doubles, and above which it halves, in ns.
-const OFTEN_NS: f64 = 250_000.0;
-const SELDOM_NS: f64 = 1_000_000.0;
+/// Mean times between records below which the distance doubles, and above which it halves, in ns: multiples of what a record takes of a
+/// worker of a database, which is a quarter of a microsecond here.
+const OFTEN_NS: f64 = 25_000.0;
+const SELDOM_NS: f64 = 100_000.0;
+/// Records of which the mean is taken.
+const JUDGED: u32 = 64;
 
 impl Monitor {
     /// Begins anew. Each simulated event stands for `dilation` of a database.
@@ -65,7 +78,10 @@ impl Monitor {
             meetings: vec![Meetings::default(); count],
             samples: 0,
             sums: (0.0, 0.0),
-            distances: vec![((SAMPLE_EVERY / dilation).max(1.0), 0.0); workers],
+            paces: vec![
+                Pace { distance: (SAMPLE_EVERY / dilation).max(1.0), records: 0, since_ns: 0.0 };
+                workers
+            ],
             dilation,
         }
     }
@@ -74,22 +90,27 @@ impl Monitor {
     pub(crate) fn restart(&mut self, cut: Cut) {
         let fresh = Self::new(cut, 0, self.dilation);
         let old = std::mem::replace(self, fresh);
-        self.distances = old.distances;
+        self.paces = old.paces;
     }
 
     /// Returns for how many events one stands that is recorded, if this one is; `draw` is from 0 to 1.
     pub(crate) fn is_due(&mut self, worker: usize, now_ns: f64, draw: f64) -> Option<f64> {
         let most = (SAMPLE_EVERY / self.dilation).max(1.0);
-        let (distance, last_ns) = &mut self.distances[worker];
-        if draw * *distance >= 1.0 {
+        let pace = &mut self.paces[worker];
+        if draw * pace.distance >= 1.0 {
             return None;
         }
-        let (stands_for, gap_ns) = (*distance, now_ns - *last_ns);
-        *last_ns = now_ns;
-        if gap_ns > SELDOM_NS {
-            *distance = (*distance / 2.0).max(1.0);
-        } else if gap_ns < OFTEN_NS {
-            *distance = (*distance * 2.0).min(most);
+        let stands_for = pace.distance;
+        pace.records += 1;
+        let (taken_ns, judged) = (now_ns - pace.since_ns, f64::from(JUDGED));
+        let is_seldom = taken_ns > judged * SELDOM_NS;
+        if is_seldom || pace.records >= JUDGED {
+            if is_seldom {
+                pace.distance = (pace.distance / 2.0).max(1.0);
+            } else if taken_ns < judged * OFTEN_NS {
+                pace.distance = (pace.distance * 2.0).min(most);
+            }
+            (pace.records, pace.since_ns) = (0, now_ns);
         }
         Some(stands_for)
     }

@@ -16,8 +16,8 @@
 //! in between. Idle time, which a worker spends looking for work, is no load. An access to a range is charged to all sub-partitions
 //! that the range reaches into.
 //!
-//! Where less happens, events are recorded more often, down to each: the distance halves while records are more than a millisecond apart, and doubles
-//! again, so that a worker with a hundred events in a second is known as well as one with a million.
+//! Where less happens, or each event takes longer, events are recorded more often, down to each, as far as that costs little ([`Pace`]): so a worker with a
+//! hundred events in a second is known as well as one with a million, and rare events that take most of the time are recorded each.
 //!
 //! The sums of the costs of samples and of their squares tell how far samples can be trusted: a few that are very expensive say less
 //! than as many of equal cost.
@@ -122,12 +122,7 @@ pub struct Monitor {
     usual: Cell<Usual>,
     /// The duration in ticks up to which an event is always plausible.
     grace: u64,
-    /// The present mean distance between recorded events, at most `sample_every`; an event stands for so many.
-    distance: Cell<u32>,
-    /// The time of the latest record, and the times between two below and above which the distance changes.
-    recorded: Cell<Ticks>,
-    often: Ticks,
-    seldom: Ticks,
+    pace: Cell<Pace>,
     /// The greatest mean distance; 0 if no events are recorded.
     sample_every: u32,
     /// The busy and idle ticks of the worker at the last collection.
@@ -136,6 +131,43 @@ pub struct Monitor {
     parts: usize,
     /// The first table of each family: its partitions keep the arrays.
     first_of: RefCell<Vec<TableId>>,
+}
+
+/// How often events are recorded.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// The mean distance between recorded events, at most `sample_every`; an event stands for so many.
+    distance: u32,
+    /// Records since the distance was judged last, and when that was.
+    records: u32,
+    since: Ticks,
+    /// What a record takes, in ticks: a mean.
+    cost: u64,
+    /// The time between records, in ticks, above which the distance halves whatever they take.
+    seldom: u64,
+}
+
+impl Pace {
+    /// Counts a record: the distance halves if records take very little of the time since it was judged, and doubles if they take more.
+    fn count(&mut self, now: Ticks, sample_every: u32) {
+        self.records += 1;
+        let (taken, judged) = (now.since(self.since).0, u64::from(JUDGED));
+        let is_seldom = taken > judged * (self.cost * SELDOM).min(self.seldom);
+        if !is_seldom && self.records < JUDGED {
+            return;
+        }
+        if is_seldom {
+            self.distance = (self.distance / 2).max(1);
+        } else if taken < judged * self.cost * OFTEN {
+            self.distance = (self.distance * 2).min(sample_every);
+        }
+        (self.records, self.since) = (0, now);
+    }
+
+    /// Notes what a record has taken. A preemption in it counts as a few.
+    fn took(&mut self, ticks: u64) {
+        self.cost = ((7 * self.cost + ticks.min(8 * self.cost)) / 8).max(1);
+    }
 }
 
 /// The mean duration of the events recorded lately, in ticks, and their number.
@@ -170,9 +202,16 @@ const PLAUSIBLE: f64 = 1024.0;
 /// The number of events over which the usual duration is a mean.
 const USUAL_OF: u32 = 1024;
 
-/// The time between two records below which the distance between them doubles, and above which it halves.
-const OFTEN: Duration = Duration::from_micros(250);
-const SELDOM: Duration = Duration::from_millis(1);
+/// The time between two records, in multiples of what one takes, below which the distance between them doubles, and above which it halves: records take at
+/// most some hundredth of the time, but for `sample_every`.
+const OFTEN: u64 = 128;
+const SELDOM: u64 = 512;
+/// The time between two records above which the distance halves in any case.
+const SELDOM_MAX: Duration = Duration::from_millis(1);
+/// Records after which the distance is judged, by the mean of the times between them: short and long events come mixed.
+const JUDGED: u32 = 64;
+/// What a record takes, before it is known.
+const COST: Duration = Duration::from_nanos(250);
 
 /// The duration up to which an event is always charged in full.
 const GRACE: Duration = Duration::from_micros(100);
@@ -197,10 +236,13 @@ impl Monitor {
             samples: Cell::default(),
             usual: Cell::default(),
             grace: clock.ticks(GRACE).0,
-            distance: Cell::new(sample_every),
-            recorded: Cell::new(Ticks(0)),
-            often: clock.ticks(OFTEN),
-            seldom: clock.ticks(SELDOM),
+            pace: Cell::new(Pace {
+                distance: sample_every,
+                records: 0,
+                since: Ticks(0),
+                cost: clock.ticks(COST).0.max(1),
+                seldom: clock.ticks(SELDOM_MAX).0,
+            }),
             sample_every,
             spent: Cell::default(),
             parts,
@@ -254,7 +296,7 @@ impl Monitor {
             return self.left.set(NEVER);
         }
         // Any distance from 1 on with this mean, so that no pattern of transactions keeps step with it.
-        let spread = u64::from(self.distance.get()) * 2 - 1;
+        let spread = u64::from(self.pace.get().distance) * 2 - 1;
         self.left.set(1 + (self.random() % spread) as u32);
     }
 
@@ -277,8 +319,12 @@ impl Monitor {
         if self.left.get() == 1 {
             return self.began.set(now);
         }
-        let stands_for = u64::from(self.distance.get());
-        self.adjust(worker, now);
+        let mut pace = self.pace.get();
+        let stands_for = u64::from(pace.distance);
+        if !worker.clock().is_virtual() {
+            pace.count(now, self.sample_every);
+            self.pace.set(pace);
+        }
         self.draw();
         let before = self.began.get();
         if self.left.get() == 1 {
@@ -291,6 +337,19 @@ impl Monitor {
         // Time before the present step may have been spent waiting for work.
         let began = before.max(worker.step_time());
         let ticks = if worker.clock().is_virtual() { 1 } else { self.plausible(now.since(began).0) };
+        self.note(worker, (ticks, stands_for), touched, rounds);
+        pace.took(worker.now().since(now).0);
+        self.pace.set(pace);
+    }
+
+    /// Charges an event of so many ticks, which stands for several, to what it touched, and records its synchronization points.
+    fn note(
+        &self,
+        worker: &EngineWorker,
+        (ticks, stands_for): (u64, u64),
+        touched: &[Access],
+        rounds: Option<&Rounds>,
+    ) {
         let cost = ticks as f64;
         self.samples.set(self.samples.get().and(Samples { count: 1, sum: cost, squares: cost * cost }));
         let each = (ticks * stands_for) / touched.len() as u64;
@@ -306,20 +365,6 @@ impl Monitor {
         }
         if let Some(rounds) = rounds {
             self.record_meetings(&mut tables, touched, rounds, stands_for);
-        }
-    }
-
-    /// Brings records nearer to each other where they are rare.
-    fn adjust(&self, worker: &EngineWorker, now: Ticks) {
-        if worker.clock().is_virtual() {
-            return;
-        }
-        let gap = now.since(self.recorded.replace(now));
-        let distance = self.distance.get();
-        if gap > self.seldom {
-            self.distance.set((distance / 2).max(1));
-        } else if gap < self.often {
-            self.distance.set((distance * 2).min(self.sample_every));
         }
     }
 
@@ -415,6 +460,51 @@ mod tests {
     fn a_preemption_is_cut() {
         let (took, charged) = charge((0..10_000).map(|at| if at == 5_000 { 100_000_000 } else { 2_000 }));
         assert!(charged < 0.3 * took, "{charged} of {took}");
+    }
+
+    /// The pace of a worker whose records take 250 ns, after events of these durations, in ns.
+    fn paced(events: impl Iterator<Item = u64>) -> Pace {
+        let mut pace = Pace { distance: 64, records: 0, since: Ticks(0), cost: 250, seldom: 1_000_000 };
+        let (mut now, mut left) = (0, 64);
+        for ns in events {
+            now += ns;
+            left -= 1;
+            if left == 0 {
+                pace.count(Ticks(now), 64);
+                pace.took(250);
+                left = pace.distance;
+            }
+        }
+        pace
+    }
+
+    #[test]
+    fn events_are_recorded_as_often_as_costs_little() {
+        assert_eq!(paced((0..1_000_000).map(|_| 200)).distance, 64, "a record takes a fiftieth already");
+        // 64 records, of which one in 5 microseconds would take a twentieth.
+        let of_transactions = paced((0..1_000_000).map(|_| 5_000)).distance;
+        assert!((8..=32).contains(&of_transactions), "{of_transactions}");
+        assert_eq!(
+            paced((0..1_000).map(|_| 10_000_000)).distance,
+            1,
+            "a hundred in a second are recorded each"
+        );
+    }
+
+    #[test]
+    fn rare_heavy_events_are_recorded_nearly_each() {
+        for length in 100_000..100_100 {
+            let mixed = (0..length).map(|at| if at % 100 == 50 { 8_000_000 } else { 1_000 });
+            let distance = paced(mixed).distance;
+            assert!(distance <= 4, "{distance} after {length} events");
+        }
+    }
+
+    #[test]
+    fn a_preemption_in_a_record_does_not_stop_the_others() {
+        let mut pace = paced((0..1_000_000).map(|_| 5_000));
+        pace.took(50_000_000);
+        assert!(pace.cost < 500, "{pace:?}");
     }
 
     #[test]

@@ -10,12 +10,12 @@ use super::flux::Outlook;
 use super::memory::{Candidate, Promise, Rejected, Trial};
 use super::{Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
 use crate::attribution::{Attributed, attribute};
-use crate::cost::{Cost, Weights};
+use crate::cost::{Cost, Weights, evaluate};
 use crate::error::AdaptError;
 use crate::extents::Extents;
 use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
 use crate::platform::Platform;
-use crate::scheme::TableScheme;
+use crate::scheme::{PlannedScheme, TableScheme};
 use crate::search::{Settings, search};
 use crate::spread::spread;
 use crate::trace::WorkloadTrace;
@@ -124,7 +124,13 @@ impl Controller {
                 let plan = plan_of_necessity(&workload, platform, &today, &planning.weights)?;
                 return Ok(self.repartition(trigger, plan, 0.0, Kind::Necessary));
             }
-            return Ok(self.keep(trigger, None, KeepReason::TooFewSamples));
+            let samples = samples.unwrap_or(f64::INFINITY);
+            return self.consider_few_samples(
+                trigger,
+                (&workload, platform),
+                (&today, &planning),
+                (samples, noise),
+            );
         }
         self.follow_up_due = None;
         self.platform_due = false;
@@ -170,6 +176,29 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// Considers statistics of few samples: they may show that a worker has much more than its share, and nothing else.
+    fn consider_few_samples(
+        &mut self,
+        trigger: Trigger,
+        (workload, platform): (&Workload, &Platform),
+        (today, planning): (&PlannedScheme, &Settings),
+        (samples, noise): (f64, f64),
+    ) -> Result<Considered, AdaptError> {
+        let before = evaluate(workload, platform, today, &planning.weights)?.load_max_ratio();
+        let is_possible = certain_gain(before, 1.0, noise) >= self.settings.gain_sure;
+        if is_possible && !self.failures.block(&self.situation(), &self.settings) {
+            let plan = plan(workload, platform, today, planning)?;
+            let certain = certain_gain(before, plan.after.load_max_ratio(), noise);
+            if !plan.steps.is_empty() && certain >= self.settings.gain_sure {
+                self.follow_up_due = None;
+                let wanted = self.settings.gain_sure + gain(&plan) - certain;
+                return Ok(self.repartition(trigger, plan, wanted, Kind::ForGain));
+            }
+        }
+        self.too_few = samples;
+        Ok(self.keep(trigger, None, KeepReason::TooFewSamples))
     }
 
     /// Returns the plan with the slices alone that are too hot for one worker, if they may be looked at closer.
@@ -240,7 +269,7 @@ impl Controller {
         Worth::Not(KeepReason::GainTooSmall)
     }
 
-    /// Decides on a plan for loads that move, with the figures of all of them.
+    /// Decides on a plan for loads that move, with the figures of all of them. A gain that is not sure is one if it is there each time.
     fn judge_in_flux(
         &mut self,
         trigger: Trigger,
@@ -250,10 +279,13 @@ impl Controller {
     ) -> Considered {
         predicted.gain_wanted = self.settings.gain_sure + noise;
         self.candidate = None;
-        if !plan.steps.is_empty() && predicted.gain >= predicted.gain_wanted {
+        let gains = !plan.steps.is_empty() && predicted.gain >= self.settings.gain_min + noise;
+        self.gains_in_flux = if gains { self.gains_in_flux + 1 } else { 0 };
+        let is_sure = predicted.gain >= predicted.gain_wanted;
+        if gains && (is_sure || self.gains_in_flux > self.settings.confirmations) {
             return self.repartition_as(trigger, plan, predicted, Kind::InFlux);
         }
-        let reason = KeepReason::InFlux;
+        let reason = if gains { KeepReason::ToBeConfirmed } else { KeepReason::InFlux };
         let considered = self.keep(trigger, None, reason);
         let decision = self.decision(trigger, ControlAction::Keep { reason }, Some(predicted));
         Considered { decision, ..considered }
@@ -357,6 +389,7 @@ impl Controller {
         self.interval = self.settings.interval;
         self.window.clear();
         (self.candidate, self.rejected) = (None, None);
+        (self.gains_in_flux, self.too_few) = (0, 0.0);
         self.first_due = false;
     }
 
@@ -443,6 +476,14 @@ fn gain(plan: &Plan) -> f64 {
     1.0 - strain(&plan.after) / strain(&plan.before)
 }
 
+/// The gain that is there even if sampling noise is all on the other side: the load of the busiest worker is `before` times the mean and
+/// would be `after` times, and that of a worker with the mean load may be wrong by `noise`. One with more has more samples: the noise of a load grows
+/// with its root.
+pub(super) fn certain_gain(before: f64, after: f64, noise: f64) -> f64 {
+    let least = before - noise * before.sqrt();
+    if least > 0.0 { 1.0 - (after + noise * after.sqrt()) / least } else { f64::NEG_INFINITY }
+}
+
 /// The standard deviation of a worker's load that comes from sampling, as a share of the mean: with `n` samples of similar
 /// cost per worker it is `1 / sqrt(n)`. 0 for statistics that are no samples.
 pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
@@ -450,5 +491,42 @@ pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
         Some(samples) if samples > 0.0 => (workers as f64 / samples).sqrt(),
         Some(_) => f64::INFINITY,
         None => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ControllerSettings;
+    use atrapos_topology::Machine;
+
+    fn predicted(gain: f64) -> Predicted {
+        let (load_max_before, load_max_after) = (1.25, 1.15);
+        let (sync_before, sync_after, gain_wanted) = (0.0, 0.0, 0.0);
+        Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, gain_wanted }
+    }
+
+    #[test]
+    fn where_the_load_moves_a_gain_that_is_there_each_time_is_one() {
+        let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 2).expect("two workers");
+        let trace = WorkloadTrace::from_json(
+            r#"{"format": "atrapos-trace 1", "seconds": 1.0, "workers": 2, "tables": [{"name": "t", "partitions": [
+                {"worker": 0, "cost_cycles": [5, 5]}, {"worker": 1, "cost_cycles": [1, 1]}]}], "sync_points": [], "classes": []}"#,
+        );
+        let trace = trace.expect("a trace");
+        let (workload, today) = (trace.workload().expect("costs"), trace.scheme().expect("a scheme"));
+        let plan = plan(&workload, &platform, &today, &Settings::default()).expect("a plan");
+        assert!(!plan.steps.is_empty());
+        let mut controller = Controller::new(ControllerSettings::default()).expect("the defaults");
+        let judged = [0.08, 0.08, 0.01, 0.08, 0.08, 0.08, 0.08, 0.4].map(|gain| {
+            let considered = controller.judge_in_flux(Trigger::First, plan.clone(), predicted(gain), 0.02);
+            match considered.decision.action {
+                ControlAction::Keep { reason: KeepReason::ToBeConfirmed } => "confirm",
+                ControlAction::Keep { reason: KeepReason::InFlux } => "keep",
+                _ => "move",
+            }
+        });
+        assert_eq!(judged, ["confirm", "confirm", "keep", "confirm", "confirm", "move", "confirm", "move"]);
     }
 }

@@ -49,7 +49,7 @@ use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
 use crate::platform::Platform;
 use crate::trace::WorkloadTrace;
-use consider::{NOISE_MAX, deviation};
+use consider::{NOISE_MAX, certain_gain, deviation};
 use flux::Flux;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
 use std::collections::VecDeque;
@@ -122,10 +122,16 @@ pub struct Controller {
     follow_up_due: Option<Trigger>,
     candidate: Option<Candidate>,
     rejected: Option<Rejected>,
+    /// Number of evaluations in a row that have found a gain which is not sure, where the load moves all the time.
+    gains_in_flux: u32,
     /// Factor on the costs of synchronization that the settings have: what was learnt from changes.
     sync_factor: f64,
-    /// Standard deviation of a worker's observed load, as a share of the mean.
+    /// The samples of the latest observation, in number of equal cost, and the standard deviation of a worker's observed load, as a share of
+    /// the mean.
+    samples: f64,
     deviation: f64,
+    /// The samples for which an evaluation of few of them found too few; 0 if there was none since the load changed.
+    too_few: f64,
     /// The repartitioning that the next observation judges.
     trial: Option<Trial>,
     failures: Failures,
@@ -166,8 +172,11 @@ impl Controller {
             follow_up_due: None,
             candidate: None,
             rejected: None,
+            gains_in_flux: 0,
             sync_factor: 1.0,
+            samples: 0.0,
             deviation: 0.0,
+            too_few: 0.0,
             trial: None,
             failures: Failures::default(),
             flux: Flux::default(),
@@ -235,6 +244,7 @@ impl Controller {
             self.platform_due = true;
         }
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
+        self.samples = observation.samples.unwrap_or(f64::INFINITY);
         self.deviation = deviation(observation.samples, self.profile.available_count());
         self.swing.observe(observation, &self.settings);
 
@@ -250,7 +260,7 @@ impl Controller {
         self.window.push_back(throughput);
         self.measure_scatter();
         match changed {
-            Some(_) => self.interval = self.settings.interval,
+            Some(_) => (self.interval, self.too_few) = (self.settings.interval, 0.0),
             None if full => {
                 self.interval = self.interval.saturating_mul(2).min(self.settings.interval_max);
             }
@@ -336,8 +346,9 @@ impl Controller {
                 self.unless_rejected(trigger)
             };
         }
-        if self.settings.confidence * self.deviation > NOISE_MAX {
-            return Verdict::Wait(WaitReason::TooFewSamples);
+        let noise = self.settings.confidence * self.deviation;
+        if noise > NOISE_MAX {
+            return self.verdict_on_few(busiest, noise);
         }
         if self.candidate.is_some() {
             return Verdict::Evaluate(Trigger::Confirmation);
@@ -362,6 +373,21 @@ impl Controller {
         }
         let earlier = self.window.len() - 1;
         Verdict::Wait(if full { WaitReason::Calm } else { WaitReason::Settling { earlier } })
+    }
+
+    /// Few samples are evaluated if a worker has so much more than its share that they may show it. To evaluate takes them: after an attempt
+    /// that they did not suffice for, twice as many are wanted.
+    fn verdict_on_few(&self, busiest: Option<(u32, f64)>, noise: f64) -> Verdict {
+        let enough = |over: f64| {
+            certain_gain(1.0 + over, 1.0, noise) >= self.settings.gain_sure
+                && self.samples >= 2.0 * self.too_few
+        };
+        match busiest.filter(|(_, over)| enough(*over)) {
+            Some((worker, over_mean)) => {
+                Verdict::Evaluate(Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean })
+            }
+            None => Verdict::Wait(WaitReason::TooFewSamples),
+        }
     }
 
     /// Waits rather than evaluates while the situation is one in which no plan was worth it.
@@ -435,7 +461,7 @@ impl Controller {
         self.failures = Failures::default();
         self.flux = Flux::default();
         self.swing = Swing::default();
-        self.looks = 0;
+        (self.looks, self.gains_in_flux, self.too_few) = (0, 0, 0.0);
         self.sync_factor = 1.0;
         self.began_anew = false;
     }

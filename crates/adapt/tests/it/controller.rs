@@ -284,6 +284,65 @@ fn few_samples_say_nothing() {
     }
 }
 
+/// A trace of sixteen workers, the first of which has slices of these costs and all others ten that cost 1.
+fn first_of_sixteen(costs: Vec<u64>, samples: u64) -> WorkloadTrace {
+    let mut trace = trace(1, 1, Some(samples));
+    let other = trace.tables[0].partitions[1].clone();
+    trace.workers = 16;
+    trace.tables[0].partitions.truncate(1);
+    trace.tables[0].partitions[0].cost_cycles = costs;
+    trace.tables[0].partitions.extend((1..16).map(|worker| {
+        let mut partition = other.clone();
+        partition.worker = WorkerIndex(worker);
+        partition
+    }));
+    trace
+}
+
+/// Sixteen workers, the first of which is so many times as busy as the others.
+fn busy_first(at_s: u64, times: f64, samples: f64) -> Observation {
+    let mut loads = vec![1.0; 16];
+    loads[0] = times;
+    Observation {
+        loads,
+        available: vec![true; 16],
+        samples: Some(samples),
+        ..observation(at_s, 1000.0, [0.0; 2])
+    }
+}
+
+#[test]
+fn few_samples_show_that_a_worker_has_nearly_everything() {
+    let platform = platform("pack:2 core:8 pu:1");
+    // 577 samples say of each worker what three standard deviations within a half of the mean say.
+    for (times, samples, acts) in [(100, 5, false), (100, 100, true), (2, 100, false), (1, 300, false)] {
+        let mut controller = controller();
+        let verdict = controller.observe(&busy_first(1, f64::from(times), samples as f64));
+        let Verdict::Evaluate(trigger) = verdict else {
+            assert!(!acts && verdict == Verdict::Wait(WaitReason::TooFewSamples), "{times}: {verdict:?}");
+            continue;
+        };
+        let trace = first_of_sixteen(vec![times as u64; 10], samples);
+        let decision = controller.consider(trigger, &trace, &platform).expect("a decision").decision;
+        assert_eq!(decision.is_repartition(), acts, "{times} times, {samples} samples: {decision}");
+    }
+}
+
+#[test]
+fn after_an_attempt_with_too_few_samples_twice_as_many_are_wanted() {
+    let (platform, mut controller) = (platform("pack:2 core:8 pu:1"), controller());
+    let verdict = controller.observe(&busy_first(1, 100.0, 100.0));
+    let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+    // One slice has everything, so that nothing can be gained.
+    let trace = first_of_sixteen(vec![1000, 0], 100);
+    let decision = controller.consider(trigger, &trace, &platform).expect("a decision").decision;
+    assert_eq!(decision.action, ControlAction::Keep { reason: KeepReason::TooFewSamples }, "{decision}");
+    for (at_s, samples, is_tried) in [(2, 100.0, false), (3, 199.0, false), (4, 200.0, true)] {
+        let verdict = controller.observe(&busy_first(at_s, 100.0, samples));
+        assert_eq!(matches!(verdict, Verdict::Evaluate(_)), is_tried, "{samples}: {verdict:?}");
+    }
+}
+
 #[test]
 fn observations_that_are_none_do_no_harm() {
     let mut controller = controller();
