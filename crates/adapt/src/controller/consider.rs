@@ -269,7 +269,7 @@ impl Controller {
         Worth::Not(KeepReason::GainTooSmall)
     }
 
-    /// Decides on a plan for loads that move, with the figures of all of them. A gain that is not sure is one if it is there each time.
+    /// Decides on a plan for loads that move, with the figures of all of them.
     fn judge_in_flux(
         &mut self,
         trigger: Trigger,
@@ -279,13 +279,10 @@ impl Controller {
     ) -> Considered {
         predicted.gain_wanted = self.settings.gain_sure + noise;
         self.candidate = None;
-        let gains = !plan.steps.is_empty() && predicted.gain >= self.settings.gain_min + noise;
-        self.gains_in_flux = if gains { self.gains_in_flux + 1 } else { 0 };
-        let is_sure = predicted.gain >= predicted.gain_wanted;
-        if gains && (is_sure || self.gains_in_flux > self.settings.confirmations) {
+        if !plan.steps.is_empty() && predicted.gain >= predicted.gain_wanted {
             return self.repartition_as(trigger, plan, predicted, Kind::InFlux);
         }
-        let reason = if gains { KeepReason::ToBeConfirmed } else { KeepReason::InFlux };
+        let reason = KeepReason::InFlux;
         let considered = self.keep(trigger, None, reason);
         let decision = self.decision(trigger, ControlAction::Keep { reason }, Some(predicted));
         Considered { decision, ..considered }
@@ -389,7 +386,7 @@ impl Controller {
         self.interval = self.settings.interval;
         self.window.clear();
         (self.candidate, self.rejected) = (None, None);
-        (self.gains_in_flux, self.too_few) = (0, 0.0);
+        self.too_few = 0.0;
         self.first_due = false;
     }
 
@@ -491,42 +488,5 @@ pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
         Some(samples) if samples > 0.0 => (workers as f64 / samples).sqrt(),
         Some(_) => f64::INFINITY,
         None => 0.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ControllerSettings;
-    use atrapos_topology::Machine;
-
-    fn predicted(gain: f64) -> Predicted {
-        let (load_max_before, load_max_after) = (1.25, 1.15);
-        let (sync_before, sync_after, gain_wanted) = (0.0, 0.0, 0.0);
-        Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, gain_wanted }
-    }
-
-    #[test]
-    fn where_the_load_moves_a_gain_that_is_there_each_time_is_one() {
-        let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
-        let platform = Platform::for_workers(&machine, 2).expect("two workers");
-        let trace = WorkloadTrace::from_json(
-            r#"{"format": "atrapos-trace 1", "seconds": 1.0, "workers": 2, "tables": [{"name": "t", "partitions": [
-                {"worker": 0, "cost_cycles": [5, 5]}, {"worker": 1, "cost_cycles": [1, 1]}]}], "sync_points": [], "classes": []}"#,
-        );
-        let trace = trace.expect("a trace");
-        let (workload, today) = (trace.workload().expect("costs"), trace.scheme().expect("a scheme"));
-        let plan = plan(&workload, &platform, &today, &Settings::default()).expect("a plan");
-        assert!(!plan.steps.is_empty());
-        let mut controller = Controller::new(ControllerSettings::default()).expect("the defaults");
-        let judged = [0.08, 0.08, 0.01, 0.08, 0.08, 0.08, 0.08, 0.4].map(|gain| {
-            let considered = controller.judge_in_flux(Trigger::First, plan.clone(), predicted(gain), 0.02);
-            match considered.decision.action {
-                ControlAction::Keep { reason: KeepReason::ToBeConfirmed } => "confirm",
-                ControlAction::Keep { reason: KeepReason::InFlux } => "keep",
-                _ => "move",
-            }
-        });
-        assert_eq!(judged, ["confirm", "confirm", "keep", "confirm", "confirm", "move", "confirm", "move"]);
     }
 }

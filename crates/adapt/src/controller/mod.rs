@@ -122,8 +122,6 @@ pub struct Controller {
     follow_up_due: Option<Trigger>,
     candidate: Option<Candidate>,
     rejected: Option<Rejected>,
-    /// Number of evaluations in a row that have found a gain which is not sure, where the load moves all the time.
-    gains_in_flux: u32,
     /// Factor on the costs of synchronization that the settings have: what was learnt from changes.
     sync_factor: f64,
     /// The samples of the latest observation, in number of equal cost, and the standard deviation of a worker's observed load, as a share of
@@ -172,7 +170,6 @@ impl Controller {
             follow_up_due: None,
             candidate: None,
             rejected: None,
-            gains_in_flux: 0,
             sync_factor: 1.0,
             samples: 0.0,
             deviation: 0.0,
@@ -461,7 +458,7 @@ impl Controller {
         self.failures = Failures::default();
         self.flux = Flux::default();
         self.swing = Swing::default();
-        (self.looks, self.gains_in_flux, self.too_few) = (0, 0, 0.0);
+        (self.looks, self.too_few) = (0, 0.0);
         self.sync_factor = 1.0;
         self.began_anew = false;
     }
