@@ -481,7 +481,7 @@ mod tests {
     #[test]
     fn events_are_recorded_as_often_as_costs_little() {
         assert_eq!(paced((0..1_000_000).map(|_| 200)).distance, 64, "a record takes a fiftieth already");
-        // 64 records, of which one in 5 microseconds would take a twentieth.
+        // To record each of them would take a twentieth of the time.
         let of_transactions = paced((0..1_000_000).map(|_| 5_000)).distance;
         assert!((8..=32).contains(&of_transactions), "{of_transactions}");
         assert_eq!(

@@ -71,6 +71,7 @@ impl Controller {
     /// - at once, if today's scheme gives something to a worker that may own nothing, or workers came back;
     /// - at once, if it gains [`gain_sure`](super::ControllerSettings::gain_sure) more than noise explains: as many standard
     ///   deviations of a worker's load as [`confidence`](super::ControllerSettings::confidence) says;
+    /// - at once, if there are few samples, and they show all the same that it gains as much: a worker has nearly everything;
     /// - if it gains [`gain_min`](super::ControllerSettings::gain_min) more than one standard deviation and than by what
     ///   throughputs usually differ from one measurement to the next, and as many later statistics as
     ///   [`confirmations`](super::ControllerSettings::confirmations) say confirm the gain of the very same scheme: what was
