@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::scheme::{Partition, PlannedScheme, TableScheme};
 use crate::search::{Found, Settings};
 use crate::steps::{Step, steps_between};
-use crate::workload::Workload;
+use crate::workload::{QUIET_MAX, Workload};
 use atrapos_topology::Level;
 use serde::Serialize;
 
@@ -133,14 +133,18 @@ pub fn plan_from(
     weights: &Weights,
 ) -> Result<Plan, AdaptError> {
     let before = evaluate(workload, platform, today, weights)?;
+    let naive = evaluate(workload, platform, &PlannedScheme::naive(workload, platform), weights)?;
     let mut best = (evaluate(workload, platform, &found, weights)?, found);
-    // What follows must not cost anything; where rounding or uneven distances say otherwise, the found scheme stays.
-    for changed in [keep_idle_tables, keep_owners] {
+    // What follows must not cost anything but what a quiet table has; where rounding or uneven distances say otherwise, the found
+    // scheme stays.
+    let changes: [(Change, f64); 2] = [(keep_quiet_tables, 2.0 * QUIET_MAX), (keep_owners, 0.0)];
+    for (changed, share) in changes {
         let scheme = changed(workload, platform, today, &best.1);
         let cost = evaluate(workload, platform, &scheme, weights)?;
-        let same = |a: f64, b: f64| a <= b + 1e-9 * b.abs().max(1.0);
-        if same(cost.imbalance_cycles, best.0.imbalance_cycles)
-            && same(cost.sync_byte_distance, best.0.sync_byte_distance)
+        let same = |a: f64, b: f64, whole: f64| a <= b + share * whole + 1e-9 * b.abs().max(1.0);
+        if same(cost.imbalance_cycles, best.0.imbalance_cycles, workload.work_cycles())
+            && same(cost.sync_byte_distance, best.0.sync_byte_distance, before.sync_byte_distance)
+            && (share == 0.0 || cost.objective <= naive.objective)
         {
             best = (cost, scheme);
         }
@@ -152,7 +156,6 @@ pub fn plan_from(
     } else {
         best
     };
-    let naive = evaluate(workload, platform, &PlannedScheme::naive(workload, platform), weights)?;
     let steps = steps_between(today, &scheme, workload)?;
     Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
 }
@@ -222,18 +225,21 @@ pub(crate) fn plan_to(
     Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
 }
 
-/// Keeps the partitions of a table of which nothing is known: to merge them would save next to nothing, and the first
-/// access to come would find them all on one worker.
-fn keep_idle_tables(
+/// Changes a scheme that was found for a workload on a platform, coming from today's.
+type Change = fn(&Workload, &Platform, &PlannedScheme, &PlannedScheme) -> PlannedScheme;
+
+/// Keeps the partitions of a table of which next to nothing is known: to merge them would save next to nothing, and the
+/// accesses to come would find them all on a few workers.
+fn keep_quiet_tables(
     workload: &Workload,
     platform: &Platform,
     today: &PlannedScheme,
     found: &PlannedScheme,
 ) -> PlannedScheme {
     let naive = PlannedScheme::naive(workload, platform);
-    let tables = workload.idle_tables().into_iter().enumerate().map(|(at, idle)| {
+    let tables = workload.quiet_tables().into_iter().enumerate().map(|(at, quiet)| {
         let possible = today.tables()[at].owners().iter().all(|owner| platform.is_available(*owner));
-        match (idle, possible) {
+        match (quiet, possible) {
             (true, true) => today.tables()[at].clone(),
             (true, false) => naive.tables()[at].clone(),
             (false, _) => found.tables()[at].clone(),

@@ -46,6 +46,9 @@ pub struct SyncPoint {
     pub again: f64,
 }
 
+/// The greatest share of the load and of the synchronization that a quiet table has.
+pub(crate) const QUIET_MAX: f64 = 0.01;
+
 /// The greatest number of parts in which a synchronization point is seen by other slices.
 const PARTS_MAX: usize = 16;
 
@@ -196,17 +199,24 @@ impl Workload {
         self.cost_cycles.iter().sum()
     }
 
-    /// Tables of which nothing was observed: no cost and no synchronization.
+    /// Tables with next to nothing of the load and of the synchronization, of which it is not known where it would be if there were more.
     #[must_use]
-    pub(crate) fn idle_tables(&self) -> Vec<bool> {
-        let mut idle: Vec<bool> = (0..self.table_count())
-            .map(|t| self.cost_cycles[self.starts[t]..self.starts[t + 1]].iter().all(|c| *c == 0.0))
-            .collect();
-        for slice in self.sync_points.iter().flat_map(|point| &point.partners) {
-            let table = self.starts.partition_point(|start| *start <= *slice as usize) - 1;
-            idle[table] = false;
+    pub(crate) fn quiet_tables(&self) -> Vec<bool> {
+        let mut meetings = vec![0.0; self.table_count()];
+        for point in &self.sync_points {
+            // Partners ascend, so those of a table follow each other.
+            let mut last = None;
+            for slice in &point.partners {
+                let table = self.starts.partition_point(|start| *start <= *slice as usize) - 1;
+                if last.replace(table) != Some(table) {
+                    meetings[table] += point.count;
+                }
+            }
         }
-        idle
+        let all: f64 = self.sync_points.iter().map(|point| point.count).sum();
+        let (cost_max, meetings_max) = (QUIET_MAX * self.work_cycles(), QUIET_MAX * all);
+        let costs = self.starts.windows(2).map(|of| self.cost_cycles[of[0]..of[1]].iter().sum::<f64>());
+        costs.zip(meetings).map(|(cost, met)| cost <= cost_max && met <= meetings_max).collect()
     }
 
     pub(crate) fn range(&self, table: TableIndex) -> std::ops::Range<usize> {

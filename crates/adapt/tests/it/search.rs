@@ -81,6 +81,24 @@ fn a_plan_is_a_fixed_point() {
     }
 }
 
+/// A class of transactions that has ended leaves a few samples on its tables, which say nothing of where the next ones will be.
+#[test]
+fn a_table_with_next_to_no_load_stays_where_it_is() {
+    let platform = platform("pack:2 core:8 pu:1");
+    let mut busy = vec![1_000.0; 160];
+    busy[..16].fill(50_000.0);
+    for (left, stays) in [(0.0, true), (4_000.0, true), (400_000.0, false)] {
+        let mut other = vec![0.0; 160];
+        other[3] = left;
+        let tables = vec![("busy".to_owned(), busy.clone()), ("other".to_owned(), other)];
+        let workload = Workload::new(tables, Vec::new(), 1.0).expect("a workload");
+        let today = PlannedScheme::naive(&workload, &platform);
+        let plan = plan(&workload, &platform, &today, &Settings::default()).expect("a plan");
+        assert!(plan.gain() > 0.3, "{left}: the hot slices are divided, which gains {}", plan.gain());
+        assert_eq!(plan.scheme.tables()[1] == today.tables()[1], stays, "{left}: {:?}", plan.scheme);
+    }
+}
+
 /// `ATraPos §V-A`, Figure 6: two tables whose rows meet one to one, on a machine of eight sockets of ten cores.
 #[test]
 fn what_meets_in_the_simple_transaction_of_the_paper_comes_to_one_socket() {
