@@ -144,7 +144,7 @@ pub fn plan_from(
         let same = |a: f64, b: f64, whole: f64| a <= b + share * whole + 1e-9 * b.abs().max(1.0);
         if same(cost.imbalance_cycles, best.0.imbalance_cycles, workload.work_cycles())
             && same(cost.sync_byte_distance, best.0.sync_byte_distance, before.sync_byte_distance)
-            && (share == 0.0 || cost.objective <= naive.objective)
+            && cost.objective <= naive.objective + 1e-9
         {
             best = (cost, scheme);
         }

@@ -1,4 +1,4 @@
-//! What the simulated workers record of themselves, in the form that a database hands to the controller.
+//! Records of the simulated workers, in the form that a database hands to the controller.
 //!
 //! Owns: costs and synchronization points by sub-partition. Never: knows what a message or a transaction really cost beyond
 //! what a worker of a database can time: an event from the poll before it to its end.
@@ -44,12 +44,12 @@ pub(crate) struct Monitor {
     samples: u64,
     /// Sums of the costs of samples and of their squares.
     sums: (f64, f64),
-    /// By worker: how often it records.
+    /// The pace of each worker.
     paces: Vec<Pace>,
     dilation: f64,
 }
 
-/// How often a worker records.
+/// The pace at which a worker records.
 #[derive(Debug, Clone)]
 struct Pace {
     /// An event that is recorded stands for so many.
@@ -171,7 +171,7 @@ impl Monitor {
         loads
     }
 
-    /// How much samples differ: see [`WorkloadTrace::dispersion`].
+    /// The dispersion of the samples: see [`WorkloadTrace::dispersion`].
     fn dispersion(&self) -> f64 {
         let (sum, squares) = self.sums;
         if sum > 0.0 { (squares * self.samples as f64 / (sum * sum)).max(1.0) } else { 1.0 }

@@ -16,7 +16,7 @@
 //! in between. Idle time, which a worker spends looking for work, is no load. An access to a range is charged to all sub-partitions
 //! that the range reaches into.
 //!
-//! Where less happens, or each event takes longer, events are recorded more often, down to each, as far as that costs little ([`Pace`]): so a worker with a
+//! Events are recorded more often where fewer happen, or each takes longer, down to each, as far as that costs little ([`Pace`]): so a worker with a
 //! hundred events in a second is known as well as one with a million, and rare events that take most of the time are recorded each.
 //!
 //! The sums of the costs of samples and of their squares tell how far samples can be trusted: a few that are very expensive say less
@@ -133,7 +133,7 @@ pub struct Monitor {
     first_of: RefCell<Vec<TableId>>,
 }
 
-/// How often events are recorded.
+/// The pace at which events are recorded.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     /// The mean distance between recorded events, at most `sample_every`; an event stands for so many.
@@ -141,7 +141,7 @@ struct Pace {
     /// Records since the distance was judged last, and when that was.
     records: u32,
     since: Ticks,
-    /// What a record takes, in ticks: a mean.
+    /// The mean time that a record takes, in ticks.
     cost: u64,
     /// The time between records, in ticks, above which the distance halves whatever they take.
     seldom: u64,
@@ -210,7 +210,7 @@ const SELDOM: u64 = 512;
 const SELDOM_MAX: Duration = Duration::from_millis(1);
 /// Records after which the distance is judged, by the mean of the times between them: short and long events come mixed.
 const JUDGED: u32 = 64;
-/// What a record takes, before it is known.
+/// The time that a record is taken to take before it is known.
 const COST: Duration = Duration::from_nanos(250);
 
 /// The duration up to which an event is always charged in full.

@@ -121,16 +121,12 @@ impl Controller {
         let deviation = deviation(samples, platform.available_count());
         let noise = self.settings.confidence * deviation;
         if noise > NOISE_MAX {
-            if must {
-                let plan = plan_of_necessity(&workload, platform, &today, &planning.weights)?;
-                return Ok(self.repartition(trigger, plan, 0.0, Kind::Necessary));
-            }
-            let samples = samples.unwrap_or(f64::INFINITY);
             return self.consider_few_samples(
                 trigger,
                 (&workload, platform),
                 (&today, &planning),
-                (samples, noise),
+                noise,
+                must,
             );
         }
         self.follow_up_due = None;
@@ -185,8 +181,13 @@ impl Controller {
         trigger: Trigger,
         (workload, platform): (&Workload, &Platform),
         (today, planning): (&PlannedScheme, &Settings),
-        (samples, noise): (f64, f64),
+        noise: f64,
+        must: bool,
     ) -> Result<Considered, AdaptError> {
+        if must {
+            let plan = plan_of_necessity(workload, platform, today, &planning.weights)?;
+            return Ok(self.repartition(trigger, plan, 0.0, Kind::Necessary));
+        }
         let before = evaluate(workload, platform, today, &planning.weights)?.load_max_ratio();
         let is_possible = certain_gain(before, 1.0, noise) >= self.settings.gain_sure;
         if is_possible && !self.failures.block(&self.situation(), &self.settings) {
@@ -198,7 +199,7 @@ impl Controller {
                 return Ok(self.repartition(trigger, plan, wanted, Kind::ForGain));
             }
         }
-        self.too_few = samples;
+        self.too_few = self.samples;
         Ok(self.keep(trigger, None, KeepReason::TooFewSamples))
     }
 
