@@ -12,12 +12,20 @@
 
 use crate::cost::Weights;
 use crate::error::AdaptError;
-use crate::platform::Platform;
+use crate::ids::WorkerIndex;
+use crate::platform::{Platform, Span};
 use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
 
 /// Greatest share of the observed time that is taken for synchronization.
 const SYNC_SHARE_MAX: f64 = 0.8;
+/// Standard deviation of the factor by which the model is wrong about what distance costs, before a trace says so.
+const PREMIUM_DEVIATION: f64 = 0.5;
+/// Bounds of that factor.
+const PREMIUM_MIN: f64 = 0.2;
+const PREMIUM_MAX: f64 = 3.0;
+/// Fewest workers from which it is found.
+const PREMIUM_WORKERS_MIN: usize = 4;
 
 /// Statistics whose costs are those of actions alone, and the weights by which their synchronization is costed.
 #[derive(Debug, Clone)]
@@ -49,40 +57,91 @@ pub fn attribute(
     for (owner, cost) in owners.iter().zip(workload.all_costs()) {
         recorded[owner.index()] += cost;
     }
-    // Cycles of synchronization by slice: a worker's part of a point is shared by its slices that take part.
-    let mut sync = vec![0.0; owners.len()];
-    let mut ranks = Vec::new();
-    for point in workload.sync_points() {
-        ranks.clear();
-        ranks.extend(point.partners.iter().map(|slice| platform.rank(owners[*slice as usize])));
-        let span = platform.span_of_ranks(&mut ranks);
-        if span.others == 0 {
-            continue;
-        }
-        let of_worker = weights.sync_cycles(point).of(span) / f64::from(span.others + 1);
-        for slice in &point.partners {
-            let owner = owners[*slice as usize];
-            let same = point.partners.iter().filter(|other| owners[**other as usize] == owner).count();
-            sync[*slice as usize] += of_worker / same as f64;
-        }
-    }
     let observed = |worker: usize| match trace.busy_cycles.get(worker) {
         Some(busy) if recorded[worker] > 0.0 => *busy as f64,
         _ => recorded[worker],
     };
-    let (total, sync_total): (f64, f64) = ((0..trace.workers).map(observed).sum(), sync.iter().sum());
+    let observed: Vec<f64> = (0..trace.workers).map(observed).collect();
+    let modelled = modelled(&workload, platform, &owners, weights, trace.workers);
+    let premium = premium_factor(&observed, &modelled);
+    let weights = weights.with_premium(premium, workload.sync_points());
+    let mut of_worker: Vec<f64> =
+        modelled.iter().map(|modelled| modelled.near + premium * modelled.premium).collect();
+    let (total, sync_total): (f64, f64) = (observed.iter().sum(), of_worker.iter().sum());
     let factor = if sync_total > 0.0 { (SYNC_SHARE_MAX * total / sync_total).min(1.0) } else { 1.0 };
-    let mut of_worker = vec![0.0; trace.workers];
-    for (owner, cycles) in owners.iter().zip(&sync) {
-        of_worker[owner.index()] += factor * cycles;
-    }
+    of_worker.iter_mut().for_each(|cycles| *cycles *= factor);
     // What is left for the work of each worker, over what was recorded of it.
     let scale: Vec<f64> = (0..trace.workers)
         .map(|worker| {
-            let left = (observed(worker) - of_worker[worker]).max((1.0 - SYNC_SHARE_MAX) * observed(worker));
+            let observed = observed[worker];
+            let left = (observed - of_worker[worker]).max((1.0 - SYNC_SHARE_MAX) * observed);
             if recorded[worker] > 0.0 { left / recorded[worker] } else { 1.0 }
         })
         .collect();
     workload.scale_costs(owners.iter().map(|owner| scale[owner.index()]));
     Ok(Attributed { workload, weights: weights.with_sync_factor(factor) })
+}
+
+/// Synchronization of a worker under the scheme of a trace, in cycles as the model has them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Modelled {
+    /// As if all that meet were in one L3 island.
+    near: f64,
+    /// What is added for the distance.
+    premium: f64,
+}
+
+/// Synchronization by worker: a point is shared equally by the workers that take part.
+fn modelled(
+    workload: &Workload,
+    platform: &Platform,
+    owners: &[WorkerIndex],
+    weights: &Weights,
+    workers: usize,
+) -> Vec<Modelled> {
+    let mut modelled = vec![Modelled::default(); workers];
+    let (mut ranks, mut partners) = (Vec::new(), Vec::new());
+    for point in workload.sync_points() {
+        partners.clear();
+        partners.extend(point.partners.iter().map(|slice| owners[*slice as usize]));
+        partners.sort_unstable();
+        partners.dedup();
+        if partners.len() < 2 {
+            continue;
+        }
+        ranks.clear();
+        ranks.extend(partners.iter().map(|owner| platform.rank(*owner)));
+        let (span, cycles) = (platform.span_of_ranks(&mut ranks), weights.sync_cycles(point));
+        let near = cycles.of(Span { distance: span.distance.min(f64::from(span.others)), ..span });
+        let premium = cycles.of(span) - near;
+        for owner in &partners {
+            let modelled = &mut modelled[owner.index()];
+            modelled.near += near / partners.len() as f64;
+            modelled.premium += premium / partners.len() as f64;
+        }
+    }
+    modelled
+}
+
+/// The factor on what distance costs by which the work of workers, as far as it can be told, does not depend on how far they are from those
+/// that they meet: the slope of a line through the workers, as a normal prior of mean 1 and deviation [`PREMIUM_DEVIATION`] lets it count.
+fn premium_factor(observed: &[f64], modelled: &[Modelled]) -> f64 {
+    let of_workers = observed.iter().zip(modelled).filter(|(observed, _)| **observed > 0.0);
+    let points: Vec<(f64, f64)> =
+        of_workers.map(|(observed, modelled)| (modelled.premium, observed - modelled.near)).collect();
+    let count = points.len() as f64;
+    if points.len() < PREMIUM_WORKERS_MIN {
+        return 1.0;
+    }
+    let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(&|point| point.0), mean(&|point| point.1));
+    let variance = mean(&|point| (point.0 - x).powi(2));
+    if variance <= 1e-9 * y * y {
+        return 1.0;
+    }
+    let slope = mean(&|point| (point.0 - x) * (point.1 - y)) / variance;
+    let left = mean(&|point| (point.1 - y - slope * (point.0 - x)).powi(2));
+    let error = left / (variance * (count - 2.0));
+    let prior = PREMIUM_DEVIATION * PREMIUM_DEVIATION;
+    (1.0 + (slope - 1.0) * prior / (prior + error)).clamp(PREMIUM_MIN, PREMIUM_MAX)
 }

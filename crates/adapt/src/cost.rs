@@ -129,6 +129,19 @@ impl Weights {
         point.bytes + self.message_bytes * (point.count - END_MESSAGES * point.again)
     }
 
+    /// The weights where what is added for distances beyond 1 costs `factor` times as much, for points like these.
+    pub(crate) fn with_premium(mut self, factor: f64, points: &[SyncPoint]) -> Self {
+        let (bytes, count) = points.iter().fold((0.0, 0.0), |(bytes, count), point| {
+            (bytes + self.sync_bytes(point), count + point.count - END_EXCHANGE * point.again)
+        });
+        if count > 0.0 {
+            let less = (1.0 - factor) * self.cycles_per_byte * bytes / count;
+            self.exchange_cycles = (self.exchange_cycles + less).max(0.0);
+            self.cycles_per_byte *= factor;
+        }
+        self
+    }
+
     /// The weights where synchronization costs `factor` times as much.
     pub(crate) fn with_sync_factor(mut self, factor: f64) -> Self {
         self.cycles_per_byte *= factor;
@@ -174,6 +187,8 @@ pub struct Cost {
     pub load_mean_cycles: f64,
     /// The most loaded worker, in cycles.
     pub load_max_cycles: f64,
+    /// The busiest worker, in cycles: its load and its part of synchronization, which those that meet share equally.
+    pub busy_max_cycles: f64,
     /// `TS(S, W)`, in bytes times distance.
     pub sync_byte_distance: f64,
     /// `SC(S, W)`: what synchronization costs processors, in cycles.
@@ -191,10 +206,29 @@ impl Cost {
         if self.work_cycles > 0.0 { self.imbalance_cycles / self.work_cycles } else { 0.0 }
     }
 
-    /// The load of the most loaded worker over the mean: at saturation, the throughput is the inverse of it.
+    /// The load of the most loaded worker over the mean.
     #[must_use]
     pub fn load_max_ratio(&self) -> f64 {
         if self.load_mean_cycles > 0.0 { self.load_max_cycles / self.load_mean_cycles } else { 1.0 }
+    }
+
+    /// The time of the busiest worker, its part of synchronization included, over the mean load: at saturation, the throughput is the
+    /// inverse of it.
+    #[must_use]
+    pub fn busy_max_ratio(&self) -> f64 {
+        if self.load_mean_cycles > 0.0 { self.busy_max_cycles / self.load_mean_cycles } else { 1.0 }
+    }
+
+    /// What the objective would have beside, as a share of the work, if its term of the busiest worker counted synchronization, too.
+    pub(crate) fn busiest_sync(&self, weights: &Weights) -> f64 {
+        let mean = self.sync_ratio();
+        weights.busiest * (self.busy_max_ratio() - self.load_max_ratio() - mean)
+    }
+
+    /// Synchronization, as a share of the work.
+    #[must_use]
+    pub fn sync_ratio(&self) -> f64 {
+        if self.work_cycles > 0.0 { self.sync_cycles / self.work_cycles } else { 0.0 }
     }
 }
 
@@ -224,24 +258,37 @@ pub fn evaluate(
         if available { (load - load_mean_cycles).abs() } else { *load }
     };
     let imbalance_cycles = (0..).zip(&loads).map(deviation).sum();
-    let mut ranks = Vec::new();
+    let load_max_cycles = loads.iter().copied().fold(0.0, f64::max);
+    let (mut ranks, mut partners) = (Vec::new(), Vec::new());
     let (mut sync_byte_distance, mut sync_cycles) = (0.0, 0.0);
     for point in workload.sync_points() {
+        partners.clear();
+        partners.extend(point.partners.iter().map(|slice| owners[*slice as usize]));
+        partners.sort_unstable();
+        partners.dedup();
+        if partners.len() < 2 {
+            continue;
+        }
         ranks.clear();
-        ranks.extend(point.partners.iter().map(|slice| platform.rank(owners[*slice as usize])));
+        ranks.extend(partners.iter().map(|owner| platform.rank(*owner)));
         let span = platform.span_of_ranks(&mut ranks);
+        let cycles = weights.sync_cycles(point).of(span);
         sync_byte_distance += span.distance * weights.sync_bytes(point);
-        sync_cycles += weights.sync_cycles(point).of(span);
+        sync_cycles += cycles;
+        for owner in &partners {
+            loads[owner.index()] += cycles / partners.len() as f64;
+        }
     }
+    let busy_max_cycles = loads.iter().copied().fold(0.0, f64::max);
     let partitions = scheme.partition_count();
     let cuts = (partitions - workload.table_count()) as f64;
-    let load_max_cycles = loads.iter().copied().fold(0.0, f64::max);
     let per_unit = weights.per_unit(workload, platform);
     Ok(Cost {
         work_cycles,
         imbalance_cycles,
         load_mean_cycles,
         load_max_cycles,
+        busy_max_cycles,
         sync_byte_distance,
         sync_cycles,
         partitions,

@@ -98,20 +98,20 @@ pub fn plan(
     today: &PlannedScheme,
     settings: &Settings,
 ) -> Result<Plan, AdaptError> {
-    let Found { best, near } = Found::by(workload, platform, Some(today), settings)?;
+    let Found { best, near, aligned } = Found::by(workload, platform, Some(today), settings)?;
     let weights = &settings.weights;
     let price = |plan: &Plan| {
         let owners: Vec<u32> = plan.scheme.slice_owners(workload).iter().map(|owner| owner.0).collect();
         let workers = platform.available_count();
         let crowding = settings.prices.of_crowding(workload, &owners, workers);
         let way = settings.prices.of_way(workload, today, &plan.scheme, plan.steps.len(), workers);
-        plan.after.objective + crowding + way
+        plan.after.objective + plan.after.busiest_sync(weights) + crowding + way
     };
     let mut planned = plan_from(workload, platform, today, best, weights)?;
     // A scheme far away must be worth the way; one near today's, or today's itself, may be as good for less.
     let possible =
         today.tables().iter().flat_map(TableScheme::owners).all(|owner| platform.is_available(*owner));
-    for other in near.into_iter().chain(possible.then(|| today.clone())) {
+    for other in near.into_iter().chain([aligned]).chain(possible.then(|| today.clone())) {
         let other = plan_from(workload, platform, today, other, weights)?;
         if price(&other) <= price(&planned) {
             planned = other;

@@ -1,6 +1,10 @@
-//! A scheme for loads that move: narrow stripes of every table in turn on all workers, so that wherever the load is, all have a part of it.
+//! Schemes for loads that move: narrow stripes of every table in turn on all workers, so that wherever the load is, all have a part of it.
 //!
 //! Owns: the stripes. Never: judges whether the load moves.
+//!
+//! Where the places of the load are not known, stripes have equally many rows ([`spread`]). Where they are known, and only which of them is
+//! busy at a time is not, slices of the table that has most of the load are dealt in the order of keys, each to the worker that has
+//! least so far ([`deal`]): over all, workers have the same, and each place is dealt to all of them.
 //!
 //! Invariants: stripes of all tables at the same relative position, counted in rows, have one owner, so that rows of equal positions that
 //! are used together stay together; a stripe ends where a slice does.
@@ -12,26 +16,75 @@ use crate::workload::Workload;
 
 /// Stripes of each table per worker: as many as a partition of the first scheme has sub-partitions by default.
 const STRIPES_PER_WORKER: usize = 10;
+/// What all rows count where slices are dealt, as a share of the load.
+const ROWS_PART: f64 = 0.1;
 
-/// Stripes of equally many rows, as far as slices allow; of equally many slices where rows are not known.
-pub(crate) fn spread(workload: &Workload, platform: &Platform) -> PlannedScheme {
-    let workers: Vec<WorkerIndex> =
-        platform.available_ranks().iter().map(|rank| platform.worker(*rank)).collect();
-    let stripes = workers.len() * STRIPES_PER_WORKER;
+fn tables(workload: &Workload) -> impl Iterator<Item = TableIndex> {
+    (0..).take(workload.table_count()).map(TableIndex)
+}
+
+fn workers(platform: &Platform) -> Vec<WorkerIndex> {
+    platform.available_ranks().iter().map(|rank| platform.worker(*rank)).collect()
+}
+
+/// The slices of a table: the relative position of the middle of each, counted in rows, or in slices where rows are not known; and its share of them.
+fn places(workload: &Workload, table: TableIndex) -> Vec<(f64, f64)> {
     let rows = workload.all_rows();
-    let tables = (0..).take(workload.table_count()).map(|table| {
-        let slices = workload.range(TableIndex(table));
-        let weight = |slice: usize| rows.get(slice).map_or(1.0, |rows| rows.max(1e-9));
-        let total: f64 = slices.clone().map(weight).sum();
-        let mut before = 0.0;
-        let owners: Vec<WorkerIndex> = slices
-            .map(|slice| {
-                let middle = (before + weight(slice) / 2.0) / total;
-                before += weight(slice);
-                workers[((middle * stripes as f64) as usize).min(stripes - 1) % workers.len()]
-            })
-            .collect();
+    let slices = workload.range(table);
+    let weight = |slice: usize| rows.get(slice).map_or(1.0, |rows| rows.max(1e-9));
+    let total: f64 = slices.clone().map(weight).sum();
+    let mut before = 0.0;
+    let place = |slice: usize| {
+        let share = weight(slice) / total;
+        before += share;
+        (before - share / 2.0, share)
+    };
+    slices.map(place).collect()
+}
+
+/// Stripes of equally many rows, as far as slices allow.
+pub(crate) fn spread(workload: &Workload, platform: &Platform) -> PlannedScheme {
+    let workers = workers(platform);
+    let stripes = workers.len() * STRIPES_PER_WORKER;
+    let owner = |(middle, _): &(f64, f64)| {
+        workers[((middle * stripes as f64) as usize).min(stripes - 1) % workers.len()]
+    };
+    let table = |table| {
+        let owners: Vec<WorkerIndex> = places(workload, table).iter().map(owner).collect();
         TableScheme::from_owners(&owners)
-    });
-    PlannedScheme::new(tables.collect())
+    };
+    PlannedScheme::new(tables(workload).map(table).collect())
+}
+
+/// Slices dealt by their load.
+pub(crate) fn deal(workload: &Workload, platform: &Platform) -> PlannedScheme {
+    let workers = workers(platform);
+    let load = |table: &TableIndex| workload.table_costs(*table).iter().sum::<f64>();
+    let Some(first) = tables(workload).max_by(|a, b| load(a).total_cmp(&load(b))) else {
+        return spread(workload, platform);
+    };
+    let dealt = places(workload, first);
+    // The end of each of its slices, by which those of other tables find their place.
+    let ends: Vec<f64> = dealt.iter().map(|(middle, share)| middle + share / 2.0).collect();
+    let at = |middle: f64| ends.partition_point(|end| *end <= middle).min(ends.len() - 1);
+    let total = workload.work_cycles();
+    let mut weights: Vec<f64> = dealt.iter().map(|(_, share)| ROWS_PART * share * total).collect();
+    for table in tables(workload) {
+        for ((middle, _), cost) in places(workload, table).into_iter().zip(workload.table_costs(table)) {
+            weights[at(middle)] += cost;
+        }
+    }
+    let mut has = vec![0.0_f64; workers.len()];
+    let deal = |weight: &f64| {
+        let least = (0..workers.len()).min_by(|a, b| has[*a].total_cmp(&has[*b])).unwrap_or(0);
+        has[least] += weight;
+        workers[least]
+    };
+    let owners: Vec<WorkerIndex> = weights.iter().map(deal).collect();
+    let table = |table| {
+        let of_table: Vec<WorkerIndex> =
+            places(workload, table).iter().map(|(middle, _)| owners[at(*middle)]).collect();
+        TableScheme::from_owners(&of_table)
+    };
+    PlannedScheme::new(tables(workload).map(table).collect())
 }

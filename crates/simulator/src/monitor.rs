@@ -42,7 +42,7 @@ pub(crate) struct Monitor {
     costs: Vec<f64>,
     meetings: Vec<Meetings>,
     samples: u64,
-    /// Sums of the costs of samples and of their squares.
+    /// Sums of what samples stand for and of its squares.
     sums: (f64, f64),
     /// The pace of each worker.
     paces: Vec<Pace>,
@@ -78,10 +78,7 @@ impl Monitor {
             meetings: vec![Meetings::default(); count],
             samples: 0,
             sums: (0.0, 0.0),
-            paces: vec![
-                Pace { distance: (SAMPLE_EVERY / dilation).max(1.0), records: 0, since_ns: 0.0 };
-                workers
-            ],
+            paces: vec![Pace { distance: 1.0, records: 0, since_ns: 0.0 }; workers],
             dilation,
         }
     }
@@ -118,7 +115,8 @@ impl Monitor {
     /// Charges an event of so many ns, which stands for several, to the keys that it touched.
     pub(crate) fn charge(&mut self, ns: f64, stands_for: f64, touched: &[(u32, u64)]) {
         self.samples += 1;
-        self.sums = (self.sums.0 + ns, self.sums.1 + ns * ns);
+        let cost = ns * stands_for;
+        self.sums = (self.sums.0 + cost, self.sums.1 + cost * cost);
         let each = ns * GHZ * stands_for / touched.len() as f64;
         for (table, key) in touched {
             let slice = self.cut.slice(*table, *key);

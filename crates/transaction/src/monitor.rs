@@ -19,8 +19,8 @@
 //! Events are recorded more often where fewer happen, or each takes longer, down to each, as far as that costs little ([`Pace`]): so a worker with a
 //! hundred events in a second is known as well as one with a million, and rare events that take most of the time are recorded each.
 //!
-//! The sums of the costs of samples and of their squares tell how far samples can be trusted: a few that are very expensive say less
-//! than as many of equal cost.
+//! The sums of what samples stand for and of its squares tell how far samples can be trusted: a few that are very expensive, or stand for
+//! very many events, say less than as many alike. A worker begins with every event, so that its first records do not stand for many.
 //!
 //! Owns: the arrays, and the choice of the events that are recorded. Never: decides on adaptation, or writes a cache
 //! line that another worker reads.
@@ -79,9 +79,9 @@ pub struct WorkerCollected {
 pub struct Samples {
     /// Their number.
     pub count: u64,
-    /// The sum of their costs, in ticks.
+    /// The sum of the costs that they stand for, in ticks.
     pub sum: f64,
-    /// The sum of the squares of their costs.
+    /// The sum of the squares of these.
     pub squares: f64,
 }
 
@@ -93,7 +93,7 @@ impl Samples {
         Samples { count: self.count + count, sum: self.sum + sum, squares: self.squares + squares }
     }
 
-    /// Returns the mean square of their costs over the square of their mean: 1 if all cost the same.
+    /// Returns the mean square of what they stand for over the square of its mean: 1 if all are alike.
     #[must_use]
     pub fn dispersion(&self) -> f64 {
         if self.sum > 0.0 { (self.squares * self.count as f64 / (self.sum * self.sum)).max(1.0) } else { 1.0 }
@@ -237,7 +237,7 @@ impl Monitor {
             usual: Cell::default(),
             grace: clock.ticks(GRACE).0,
             pace: Cell::new(Pace {
-                distance: sample_every,
+                distance: if clock.is_virtual() { sample_every } else { 1 },
                 records: 0,
                 since: Ticks(0),
                 cost: clock.ticks(COST).0.max(1),
@@ -350,7 +350,7 @@ impl Monitor {
         touched: &[Access],
         rounds: Option<&Rounds>,
     ) {
-        let cost = ticks as f64;
+        let cost = (ticks * stands_for) as f64;
         self.samples.set(self.samples.get().and(Samples { count: 1, sum: cost, squares: cost * cost }));
         let each = (ticks * stands_for) / touched.len() as u64;
         let mut tables = worker.shard().tables.borrow_mut();

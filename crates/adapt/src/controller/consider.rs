@@ -8,16 +8,18 @@
 
 use super::flux::Outlook;
 use super::memory::{Candidate, Promise, Rejected, Trial};
-use super::{Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
+use super::{
+    Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Stripes, Trigger, ns_between,
+};
 use crate::attribution::{Attributed, attribute};
-use crate::cost::{Cost, Weights, evaluate};
+use crate::cost::{Weights, evaluate};
 use crate::error::AdaptError;
 use crate::extents::Extents;
 use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
 use crate::platform::Platform;
 use crate::scheme::{PlannedScheme, TableScheme};
 use crate::search::{Settings, search};
-use crate::spread::spread;
+use crate::spread::{deal, spread};
 use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
 
@@ -112,13 +114,20 @@ impl Controller {
         planning.weights = planning.weights.with_sync_factor(self.sync_factor);
         let today = trace.scheme()?;
         today.check(&trace.workload()?, platform)?;
-        let Attributed { workload, weights } = attribute(trace, platform, &planning.weights)?;
+        let Attributed { workload: latest, weights } = attribute(trace, platform, &planning.weights)?;
         planning.weights = weights;
+        let workers = platform.available_count();
+        let pooled = self.flux.pooled(self.changed_ns, workers).filter(|_| latest.work_cycles() > 0.0);
+        let latest_deviation = deviation(trace.samples_effective(), workers);
+        let (workload, samples) = match pooled {
+            Some((workload, samples)) => (workload, Some(samples)),
+            None => (latest.clone(), trace.samples_effective()),
+        };
         let owners = today.tables().iter().flat_map(TableScheme::owners);
         let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
         let has_work = workload.work_cycles() > 0.0;
-        let samples = if has_work { trace.samples_effective() } else { Some(0.0) };
-        let deviation = deviation(samples, platform.available_count());
+        let samples = if has_work { samples } else { Some(0.0) };
+        let deviation = deviation(samples, workers);
         let noise = self.settings.confidence * deviation;
         if noise > NOISE_MAX {
             return self.consider_few_samples(
@@ -164,10 +173,14 @@ impl Controller {
             }
             worth => {
                 let slices = workload.slice_counts();
-                match candidate.filter(|candidate| candidate.today == today && candidate.slices == slices) {
+                match candidate.filter(|candidate| {
+                    candidate.today == today
+                        && candidate.slices == slices
+                        && !self.differs_from(candidate.throughput_tps)
+                }) {
                     Some(candidate) => {
                         let weights = planning.weights;
-                        self.confirm(trigger, candidate, (&workload, platform, &weights), deviation)
+                        self.confirm(trigger, candidate, (&latest, platform, &weights), latest_deviation)
                     }
                     None => Ok(self.propose(trigger, worth, plan, slices, wanted)),
                 }
@@ -199,7 +212,8 @@ impl Controller {
                 return Ok(self.repartition(trigger, plan, wanted, Kind::ForGain));
             }
         }
-        self.too_few = self.samples;
+        // Those of this time are among the kept ones already, where statistics have keys.
+        self.too_few = self.samples.max(self.kept());
         Ok(self.keep(trigger, None, KeepReason::TooFewSamples))
     }
 
@@ -279,7 +293,8 @@ impl Controller {
         mut predicted: Predicted,
         noise: f64,
     ) -> Considered {
-        predicted.gain_wanted = self.settings.gain_sure + noise;
+        // Over several loads there is less noise in a gain.
+        predicted.gain_wanted = f64::midpoint(self.settings.gain_min, self.settings.gain_sure) + noise;
         self.candidate = None;
         if !plan.steps.is_empty() && predicted.gain >= predicted.gain_wanted {
             return self.repartition_as(trigger, plan, predicted, Kind::InFlux);
@@ -307,7 +322,14 @@ impl Controller {
             _ => {
                 self.interval = self.settings.interval;
                 let (today, scheme) = (plan.today.clone(), plan.scheme.clone());
-                self.candidate = Some(Candidate { today, slices, scheme, confirmed: 0, gain_sum: 0.0 });
+                self.candidate = Some(Candidate {
+                    today,
+                    slices,
+                    scheme,
+                    confirmed: 0,
+                    gain_sum: 0.0,
+                    throughput_tps: self.throughput_tps,
+                });
                 KeepReason::ToBeConfirmed
             }
         };
@@ -345,7 +367,9 @@ impl Controller {
             let situation = self.situation();
             let before =
                 self.rejected.take().filter(|before| before.situation.is_like(&situation, &self.settings));
-            self.rejected = Some(Rejected { situation, times: before.map_or(1, |before| before.times + 1) });
+            let times = before.map_or(1, |before| before.times + 1);
+            let is_of_swing = matches!(trigger, Trigger::Swing { .. });
+            self.rejected = Some(Rejected { situation, times, is_of_swing });
         }
         let predicted = plan.map(|(plan, wanted)| Self::predicted(plan, wanted));
         let decision = self.decision(trigger, ControlAction::Keep { reason }, predicted);
@@ -376,6 +400,8 @@ impl Controller {
             self.looks = 0;
         }
         self.begin_anew_after(judged.then_some(promise));
+        let is_for_swing = matches!(trigger, Trigger::Swing { .. });
+        self.stripes = is_for_swing.then_some(Stripes { at_ns: self.at_ns, throughput_tps: None });
         let action = ControlAction::Repartition { steps: plan.steps.len() };
         let decision = self.decision(trigger, action, Some(predicted));
         Considered { decision, plan: Some(plan), extents: None }
@@ -386,6 +412,7 @@ impl Controller {
         self.trial = Some(Trial { before: self.situation(), promise });
         self.mixed_before = self.mixed;
         self.interval = self.settings.interval;
+        self.changed_ns = self.at_ns;
         self.window.clear();
         (self.candidate, self.rejected) = (None, None);
         self.too_few = 0.0;
@@ -413,8 +440,8 @@ impl Controller {
         Predicted {
             load_max_before: plan.before.load_max_ratio(),
             load_max_after: plan.after.load_max_ratio(),
-            sync_before: sync_share(&plan.before),
-            sync_after: sync_share(&plan.after),
+            sync_before: plan.before.sync_ratio(),
+            sync_after: plan.after.sync_ratio(),
             gain: gain(plan),
             gain_wanted,
         }
@@ -429,10 +456,10 @@ fn plan_to_spread(
     (workload, platform): (&Workload, &Platform),
     planning: &Settings,
 ) -> Result<(Plan, Predicted), AdaptError> {
-    let stripes = spread(workload, platform);
+    let stripes = deal(workload, platform);
     let plan = plan_to(workload, platform, &latest.today, stripes, &planning.weights)?;
     let (load_max_before, load_max_after) = (1.0 + over_mean, plan.after.load_max_ratio());
-    let (sync_before, sync_after) = (sync_share(&plan.before), sync_share(&plan.after));
+    let (sync_before, sync_after) = (plan.before.sync_ratio(), plan.after.sync_ratio());
     let gain = 1.0 - (load_max_after + sync_after) / (load_max_before + sync_before);
     let predicted =
         Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, gain_wanted: 0.0 };
@@ -449,30 +476,30 @@ fn plan_in_flux(
 ) -> Result<(Plan, Predicted), AdaptError> {
     let (today, weights) = (&latest.today, &planning.weights);
     let together = search(&outlook.together(), platform, Some(today), planning)?;
-    let (load_max_before, sync_before) = outlook.strain(today, platform, weights)?;
-    let mut best = (today.clone(), (load_max_before, sync_before));
-    for scheme in [latest.scheme.clone(), together, spread(workload, platform)] {
+    let before = outlook.strain(today, platform, weights)?;
+    let mut best = (today.clone(), before);
+    let dealt = outlook.dealt(today, platform);
+    for scheme in [latest.scheme.clone(), together, spread(workload, platform), dealt] {
         let strain = outlook.strain(&scheme, platform, weights)?;
-        if strain.0 + strain.1 < best.1.0 + best.1.1 {
+        if strain.busy_max < best.1.busy_max {
             best = (scheme, strain);
         }
     }
-    let (scheme, (load_max_after, sync_after)) = best;
-    let gain = 1.0 - (load_max_after + sync_after) / (load_max_before + sync_before);
-    let predicted =
-        Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, gain_wanted: 0.0 };
+    let (scheme, after) = best;
+    let predicted = Predicted {
+        load_max_before: before.load_max,
+        load_max_after: after.load_max,
+        sync_before: before.sync,
+        sync_after: after.sync,
+        gain: 1.0 - after.busy_max / before.busy_max,
+        gain_wanted: 0.0,
+    };
     Ok((plan_to(workload, platform, today, scheme, weights)?, predicted))
-}
-
-/// Cost of synchronization, as a share of the work.
-fn sync_share(cost: &Cost) -> f64 {
-    if cost.work_cycles > 0.0 { cost.sync_cycles / cost.work_cycles } else { 0.0 }
 }
 
 /// See [`Predicted::gain`].
 fn gain(plan: &Plan) -> f64 {
-    let strain = |cost: &Cost| cost.load_max_ratio() + sync_share(cost);
-    1.0 - strain(&plan.after) / strain(&plan.before)
+    1.0 - plan.after.busy_max_ratio() / plan.before.busy_max_ratio()
 }
 
 /// The gain that is there even if sampling noise is all on the other side: the load of the busiest worker is `before` times the mean and

@@ -72,6 +72,11 @@ pub enum WaitReason {
         /// That reason.
         trigger: Trigger,
     },
+    /// A worker stands out over a whole interval, but stripes were made for a load that goes back and forth, and serve it as they did at first.
+    Striped {
+        /// The imbalance.
+        trigger: Trigger,
+    },
     /// The load changed in the middle of a long interval: statistics of one load are needed first.
     BeganAnew {
         /// The change: of the throughput, or an imbalance.
@@ -249,6 +254,12 @@ impl fmt::Display for WaitReason {
             Self::TooFewSamples => f.write_str("there are too few samples yet, and more are collected"),
             Self::TurnedDown { trigger } => {
                 write!(f, "{trigger}, for which nothing worth doing was found a short time ago")
+            }
+            Self::Striped { trigger } => {
+                write!(
+                    f,
+                    "{trigger}, but stripes were made for a load that goes back and forth, and serve it as they did at first"
+                )
             }
             Self::BeganAnew { trigger } => write!(f, "{trigger}, and statistics begin anew"),
         }

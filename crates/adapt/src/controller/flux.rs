@@ -13,7 +13,7 @@ use super::trend::{self, Gridded};
 use crate::cost::{Weights, evaluate};
 use crate::error::AdaptError;
 use crate::extents::{Extents, TraceKey};
-use crate::ids::TableIndex;
+use crate::ids::{TableIndex, WorkerIndex};
 use crate::platform::Platform;
 use crate::scheme::PlannedScheme;
 use crate::trace::WorkloadTrace;
@@ -33,6 +33,10 @@ const MOVED_DEVIATIONS: f64 = 1.63;
 const TURNS_MIN: [(f64, f64); 2] = [(1.8, 0.75), (2.5, 1.5)];
 /// Number of the longest intervals for which a scheme is to be good where the load moves on and on.
 const INTERVALS_TO_COME: u32 = 2;
+/// Samples of each worker beyond which statistics of one more interval say nothing that is worth planning for: a standard deviation is 1% of a load.
+const POOLED_SAMPLES: f64 = 10_000.0;
+/// Share of a worker's part of a load below which a slice is not dealt.
+const DEALT_MIN: f64 = 0.001;
 /// Number of moments of that time at which the load is looked at.
 const COMING: usize = 16;
 
@@ -143,6 +147,33 @@ impl Flux {
         }
     }
 
+    /// The samples of the intervals after `since_ns`, the latest of them that [`pooled`](Self::pooled) may take.
+    pub(super) fn samples_since(&self, since_ns: u64) -> f64 {
+        let since = self.noted.iter().filter(|noted| noted.at_ns > since_ns);
+        since.filter_map(|noted| noted.samples).sum()
+    }
+
+    /// The latest interval together with those before it that had the same load, as far back as `since_ns`, and the number of their samples: as
+    /// many as say more of `workers` workers than sampling noise hides. `None` if the latest is the only one.
+    pub(super) fn pooled(&self, since_ns: u64, workers: usize) -> Option<(Workload, f64)> {
+        let last = self.noted.back()?;
+        let (mut samples, mut pooled) = (last.samples?, None);
+        for noted in self.noted.iter().rev().skip(1) {
+            let is_of_use = noted.at_ns > since_ns && samples < POOLED_SAMPLES * workers as f64;
+            let Some(more) = noted.samples.filter(|_| is_of_use && !noted.differs(last)) else { break };
+            let mut workload = noted.workload.resampled(&noted.extents, &last.extents, &last.workload);
+            workload.scale(more);
+            let of_last = || {
+                let mut workload = last.workload.clone();
+                workload.scale(samples);
+                workload
+            };
+            pooled.get_or_insert_with(of_last).add(&workload);
+            samples += more;
+        }
+        pooled.map(|pooled| (pooled, samples))
+    }
+
     /// Returns true if the load of the latest interval is another one than that of the one that ended at `at_ns`; `None` where that is not known.
     pub(super) fn has_moved_since(&self, at_ns: u64) -> Option<bool> {
         let then = self.noted.iter().find(|noted| noted.at_ns == at_ns)?;
@@ -193,29 +224,69 @@ impl Outlook {
         together
     }
 
-    /// The measure of all loads one after the other under a scheme: how much busier than the mean the busiest worker is, and
-    /// synchronization as a share of the work. The throughput over all of them is that of these two.
+    /// A scheme that divides each of these loads evenly, as far as slices allow: the heaviest slices first, each to the worker that has least of
+    /// the load in which it would have most. Slices that no load needs stay where they are. What meets is not looked at.
+    pub(super) fn dealt(&self, today: &PlannedScheme, platform: &Platform) -> PlannedScheme {
+        let workload = &self.loads[0];
+        let mut owners = today.slice_owners(workload);
+        let workers: Vec<WorkerIndex> =
+            platform.available_ranks().iter().map(|rank| platform.worker(*rank)).collect();
+        let share = |load: &Workload| 1.0 / load.work_cycles().max(f64::MIN_POSITIVE);
+        let shares: Vec<f64> = self.loads.iter().map(share).collect();
+        let of_slice = |slice: usize| {
+            self.loads.iter().zip(&shares).map(move |(load, share)| load.all_costs()[slice] * share)
+        };
+        let most = |slice: usize| of_slice(slice).fold(0.0, f64::max);
+        let mut order: Vec<(f64, usize)> = (0..owners.len()).map(|slice| (most(slice), slice)).collect();
+        order.retain(|(most, _)| *most > DEALT_MIN / workers.len() as f64);
+        order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut has = vec![vec![0.0; self.loads.len()]; workers.len()];
+        for (_, slice) in order {
+            let after = |worker: usize| {
+                has[worker].iter().zip(of_slice(slice)).map(|(has, more)| has + more).fold(0.0, f64::max)
+            };
+            let least = (0..workers.len()).map(|worker| (after(worker), worker));
+            let Some((_, worker)) = least.min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+            has[worker].iter_mut().zip(of_slice(slice)).for_each(|(has, more)| *has += more);
+            owners[slice] = workers[worker];
+        }
+        PlannedScheme::from_slice_owners(workload, &owners)
+    }
+
+    /// The measure of all loads one after the other under a scheme.
     pub(super) fn strain(
         &self,
         scheme: &PlannedScheme,
         platform: &Platform,
         weights: &Weights,
-    ) -> Result<(f64, f64), AdaptError> {
-        let (mut throughput, mut sync) = (0.0, 0.0);
+    ) -> Result<Strain, AdaptError> {
+        let count = self.loads.len() as f64;
+        let mut sum = Strain { busy_max: 0.0, load_max: 0.0, sync: 0.0 };
         for load in &self.loads {
             let cost = evaluate(load, platform, scheme, weights)?;
-            throughput += 1.0 / (cost.load_max_ratio() + cost.sync_cycles / cost.work_cycles);
-            sync += cost.sync_cycles / cost.work_cycles;
+            // The throughput over all of them is that of the mean of these.
+            sum.busy_max += 1.0 / cost.busy_max_ratio();
+            sum.load_max += cost.load_max_ratio();
+            sum.sync += cost.sync_ratio();
         }
-        let count = self.loads.len() as f64;
-        Ok(((count / throughput - sync / count).max(1.0), sync / count))
+        Ok(Strain { busy_max: count / sum.busy_max, load_max: sum.load_max / count, sync: sum.sync / count })
     }
+}
+
+/// What a scheme makes of several loads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Strain {
+    /// The busiest worker, its synchronization included, over the mean work: the throughput is the inverse of it.
+    pub(super) busy_max: f64,
+    /// The load of the most loaded worker over the mean.
+    pub(super) load_max: f64,
+    /// Synchronization as a share of the work.
+    pub(super) sync: f64,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::WorkerIndex;
     use crate::trace::{PartitionTrace, TRACE_FORMAT, TableTrace};
     use atrapos_topology::Machine;
 
@@ -292,7 +363,7 @@ mod tests {
         let platform = Platform::for_workers(&machine, 2).expect("a platform");
         let stripes = crate::spread::spread(&trace(160).workload().expect("a workload"), &platform);
         let strain = |scheme: &PlannedScheme| {
-            outlook.strain(scheme, &platform, &Weights::default()).expect("a scheme that fits").0
+            outlook.strain(scheme, &platform, &Weights::default()).expect("a scheme that fits").busy_max
         };
         let today = trace(160).scheme().expect("a scheme");
         assert!(strain(&stripes) < 1.2 && strain(&today) > 1.5, "{} {}", strain(&stripes), strain(&today));

@@ -123,6 +123,8 @@ pub(super) struct Candidate {
     /// position in the old slices means another key then.
     pub(super) slices: Vec<u32>,
     pub(super) scheme: PlannedScheme,
+    /// The throughput when it was found.
+    pub(super) throughput_tps: f64,
     pub(super) confirmed: u32,
     /// Sums of the gains under later statistics.
     pub(super) gain_sum: f64,
@@ -169,6 +171,8 @@ pub(super) struct Rejected {
     pub(super) situation: Situation,
     /// Number of evaluations in a row that came to this.
     pub(super) times: u32,
+    /// Set if stripes were turned down for a load that swings.
+    pub(super) is_of_swing: bool,
 }
 
 impl Rejected {

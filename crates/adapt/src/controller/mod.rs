@@ -69,6 +69,17 @@ pub const SYNC_FACTOR_MAX: f64 = 5.0;
 /// Number of differences between throughputs from which their scatter is known.
 const SCATTER_MIN: usize = 3;
 
+/// Number of the longest intervals for which stripes are left alone that serve a load that swings.
+const STRIPES_INTERVALS: u32 = 8;
+
+/// Stripes that were made for a load that swings.
+#[derive(Debug, Clone, Copy)]
+struct Stripes {
+    at_ns: u64,
+    /// The throughput that they had first.
+    throughput_tps: Option<f64>,
+}
+
 /// Measurements since the previous observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
@@ -112,6 +123,9 @@ pub struct Controller {
     profile: Profile,
     /// By which share throughputs usually differ from one measurement to the next.
     scatter: f64,
+    /// Time of the observation that the latest change of the scheme followed, and of the latest one with another throughput.
+    changed_ns: u64,
+    other_ns: u64,
     /// Set if that throughput may be of two different loads, since it differs from the one before.
     mixed: bool,
     /// Set if the statistics began anew after the throughput had changed, so that the next ones are of one load.
@@ -135,6 +149,10 @@ pub struct Controller {
     failures: Failures,
     flux: Flux,
     swing: Swing,
+    /// Stripes that were made for a load that swings.
+    stripes: Option<Stripes>,
+    /// By which share the throughput of the latest glance in this interval differed.
+    glanced: Option<f64>,
     /// The state before the latest change, until the next observation.
     before: Option<Before>,
     /// Set if the throughput before the latest change may have been of two different loads.
@@ -160,6 +178,8 @@ impl Controller {
             window: VecDeque::with_capacity(settings.window),
             at_ns: 0,
             throughput_tps: 0.0,
+            changed_ns: 0,
+            other_ns: 0,
             noise: 0.0,
             profile: Profile::default(),
             scatter: 0.0,
@@ -178,6 +198,8 @@ impl Controller {
             failures: Failures::default(),
             flux: Flux::default(),
             swing: Swing::default(),
+            stripes: None,
+            glanced: None,
             before: None,
             mixed_before: false,
             worse: None,
@@ -227,7 +249,10 @@ impl Controller {
             let (before_tps, after_tps) = (trial.before.throughput_tps, throughput);
             self.learn(&trial, after_tps);
             self.compare_with_before(after_tps);
-            self.follow_up_due = Some(Trigger::FollowUp { before_tps, after_tps, predicted_gain });
+            match &mut self.stripes {
+                Some(stripes) if stripes.throughput_tps.is_none() => stripes.throughput_tps = Some(after_tps),
+                _ => self.follow_up_due = Some(Trigger::FollowUp { before_tps, after_tps, predicted_gain }),
+            }
         }
         let known = !self.profile.is_empty();
         let other = if known {
@@ -244,20 +269,23 @@ impl Controller {
         self.samples = observation.samples.unwrap_or(f64::INFINITY);
         self.deviation = deviation(observation.samples, self.profile.available_count());
         self.swing.observe(observation, &self.settings);
+        self.glanced = None;
 
-        let threshold = self.settings.threshold.max(self.noise);
-        let differs = |before: &f64| (throughput - before).abs() > threshold * before;
-        self.mixed = !std::mem::take(&mut self.began_anew) && self.window.back().is_some_and(differs);
+        self.mixed = !std::mem::take(&mut self.began_anew)
+            && self.window.back().is_some_and(|before| self.differs_from(*before));
         let mean = self.mean();
         let full = self.window.len() == self.settings.window;
-        let changed = mean.filter(differs);
+        let changed = mean.filter(|before| self.differs_from(*before));
         if full {
             self.window.pop_front();
         }
         self.window.push_back(throughput);
         self.measure_scatter();
         match changed {
-            Some(_) => (self.interval, self.too_few) = (self.settings.interval, 0.0),
+            Some(_) => {
+                (self.interval, self.too_few) = (self.settings.interval, 0.0);
+                self.other_ns = observation.at_ns.saturating_sub(1);
+            }
             None if full => {
                 self.interval = self.interval.saturating_mul(2).min(self.settings.interval_max);
             }
@@ -280,7 +308,7 @@ impl Controller {
     }
 
     /// Looks at the throughput and the loads of a short time in the middle of a long interval. When the throughput differs
-    /// from what it was by more than twice the threshold, or a worker stands out that did not before, says
+    /// from what it was by more than twice the threshold, or by more than once in two looks that follow each other, or a worker stands out that did not before, says
     /// so: then whatever was counted so far is to be thrown away, and the next observation is due after
     /// [`interval`](Controller::interval), which is the shortest again.
     ///
@@ -300,13 +328,18 @@ impl Controller {
         let stands_out = self.settings.imbalance + noise;
         let busiest = profile.busiest().filter(|(_, over)| *over > stands_out);
         let counted = self.counting_noise(to_tps, self.settings.interval.as_nanos());
-        let threshold = (GLANCE_THRESHOLDS * self.settings.threshold).max(counted);
-        let trigger = if (to_tps - from_tps).abs() > threshold * from_tps {
+        let change = to_tps / from_tps.max(f64::MIN_POSITIVE) - 1.0;
+        let clear = (GLANCE_THRESHOLDS * self.settings.threshold).max(counted);
+        let noticed = (self.settings.threshold + self.scatter).max(counted);
+        let before = self.glanced.replace(change).filter(|_| change.abs() > noticed);
+        let is_seen_again = before.is_some_and(|before| before.abs() > noticed && before * change > 0.0);
+        let trigger = if change.abs() > clear || is_seen_again {
             Trigger::ThroughputChanged { from_tps, to_tps }
         } else {
             let (worker, over_mean) = busiest.filter(|_| !profile.is_like(&self.profile, &self.settings))?;
             Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
         };
+        self.glanced = None;
         self.interval = self.settings.interval;
         self.swing.begin_anew();
         self.began_anew = true;
@@ -359,8 +392,12 @@ impl Controller {
         }
         let stands_out = self.settings.imbalance + self.settings.confidence * self.deviation;
         if let Some((worker, over_mean)) = busiest.filter(|(_, over)| *over > stands_out) {
-            let busiest = WorkerIndex(worker);
-            return self.unless_rejected(Trigger::Imbalance { busiest, over_mean });
+            let trigger = Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean };
+            return if self.has_good_stripes() {
+                Verdict::Wait(WaitReason::Striped { trigger })
+            } else {
+                self.unless_rejected(trigger)
+            };
         }
         if let Some(ratio) = self.swing.ratio() {
             return self.unless_rejected(Trigger::Swing { over_mean: ratio - 1.0 });
@@ -377,7 +414,7 @@ impl Controller {
     fn verdict_on_few(&self, busiest: Option<(u32, f64)>, noise: f64) -> Verdict {
         let enough = |over: f64| {
             certain_gain(1.0 + over, 1.0, noise) >= self.settings.gain_sure
-                && self.samples >= 2.0 * self.too_few
+                && self.samples + self.kept() >= 2.0 * self.too_few
         };
         match busiest.filter(|(_, over)| enough(*over)) {
             Some((worker, over_mean)) => {
@@ -387,12 +424,29 @@ impl Controller {
         }
     }
 
+    /// The samples of earlier statistics under today's scheme, which count as long as the load is the same.
+    fn kept(&self) -> f64 {
+        self.flux.samples_since(self.changed_ns.max(self.other_ns))
+    }
+
+    /// Returns whether stripes were made for a load that swings, not long ago, and serve it as they did at first: by the loads of whole
+    /// intervals other schemes look better.
+    fn has_good_stripes(&self) -> bool {
+        let Some(Stripes { at_ns, throughput_tps: Some(at_first_tps) }) = self.stripes else { return false };
+        let long = self.settings.interval_max.as_nanos() * u128::from(STRIPES_INTERVALS);
+        let threshold = self.settings.threshold.max(self.noise);
+        ns_between(at_ns, self.at_ns) < long && self.throughput_tps >= (1.0 - threshold) * at_first_tps
+    }
+
     /// Waits rather than evaluates while the situation is one in which no plan was worth it.
     fn unless_rejected(&self, trigger: Trigger) -> Verdict {
+        let is_of_swing = matches!(trigger, Trigger::Swing { .. });
         match &self.rejected {
+            // What whole intervals say is no answer to a load that swings.
             Some(rejected)
-                if ns_between(rejected.situation.at_ns, self.at_ns)
-                    < rejected.patience_ns(&self.settings)
+                if rejected.is_of_swing >= is_of_swing
+                    && ns_between(rejected.situation.at_ns, self.at_ns)
+                        < rejected.patience_ns(&self.settings)
                     && rejected.situation.is_like(&self.situation(), &self.settings) =>
             {
                 Verdict::Wait(WaitReason::TurnedDown { trigger })
@@ -431,16 +485,22 @@ impl Controller {
         self.follow_up_due = None;
     }
 
-    /// The median of the differences, which a single change of load leaves alone; what exceeds the threshold is no noise.
+    /// Returns whether the latest throughput is another one than `before`.
+    fn differs_from(&self, before: f64) -> bool {
+        (self.throughput_tps - before).abs() > self.settings.threshold.max(self.noise) * before
+    }
+
+    /// The median of the differences that are no changes of the load.
     fn measure_scatter(&mut self) {
         let pairs = self.window.iter().zip(self.window.iter().skip(1));
         let mut differences: Vec<f64> = pairs
             .filter(|(a, b)| a.max(**b) > 0.0)
             .map(|(a, b)| (a - b).abs() / f64::midpoint(*a, *b))
+            .filter(|difference| *difference <= self.settings.threshold)
             .collect();
         if differences.len() >= SCATTER_MIN {
             differences.sort_by(f64::total_cmp);
-            self.scatter = differences[differences.len() / 2].min(self.settings.threshold);
+            self.scatter = differences[differences.len() / 2];
         }
     }
 
@@ -458,6 +518,7 @@ impl Controller {
         self.failures = Failures::default();
         self.flux = Flux::default();
         self.swing = Swing::default();
+        self.stripes = None;
         (self.looks, self.too_few) = (0, 0.0);
         self.sync_factor = 1.0;
         self.began_anew = false;

@@ -136,7 +136,13 @@ pub(crate) struct Found {
     pub(crate) best: PlannedScheme,
     /// The one that was found from today's: usually not as good, but near.
     pub(crate) near: Option<PlannedScheme>,
+    /// What becomes of the best one where synchronization weighs [`ALIGNED`] times as much.
+    pub(crate) aligned: PlannedScheme,
 }
+
+/// How much more synchronization weighs in a second search. A worker has all of what it takes part in, of which the mean over all workers has little: whether the
+/// busiest worker is better off with less work and more synchronization is told by [`Cost::busy_max_cycles`](crate::Cost::busy_max_cycles) afterwards.
+const ALIGNED: f64 = 4.0;
 
 impl Found {
     /// As [`search`].
@@ -171,7 +177,13 @@ impl Found {
         }
         let (_, best) = best.expect("there is always the naive start");
         let best = if settings.annealing { anneal::improve(best, settings.effort) } else { best };
-        let best = best.scheme();
-        Ok(Self { near: near.filter(|near| *near != best), best })
+        let mut weights = settings.weights;
+        weights.synchronization *= ALIGNED;
+        let problem = Problem::new(workload, platform, &weights);
+        let mut aligned = State::new(&problem, best.owner.clone());
+        placement::improve(&mut aligned, effort / 2);
+        refine::improve(&mut aligned, effort);
+        let (best, aligned) = (best.scheme(), aligned.scheme());
+        Ok(Self { near: near.filter(|near| *near != best), best, aligned })
     }
 }
