@@ -8,6 +8,7 @@ pub(crate) mod args;
 mod costs;
 mod islands;
 mod ladder;
+mod parallel;
 mod plot;
 mod sensitivity;
 mod sides;

@@ -121,7 +121,7 @@ impl<'s> World<'s> {
             phase.arrivals_per_s.map_or(most, |rate| rate.min(most))
         };
         let fastest = scenario.phases.iter().map(rate).fold(0.0, f64::max);
-        let dilation = (fastest / scenario.events_per_s).max(1.0);
+        let dilation = (fastest / scenario.events_per_s(workers)).max(1.0);
         let load = Load::new(scenario, dilation.round() as u64, seed);
         let layout = Layout::naive(&load.rows, workers, scenario.shifted_by);
         let monitor = Monitor::new(layout.cut(&load.rows), workers, dilation);

@@ -9,6 +9,7 @@ use atrapos_adapt::{ControllerSettings, Setting};
 use atrapos_simulator::{MachineKind, Reference, Scenario, compare_with};
 use serde_json::{Value, json};
 
+use super::parallel::in_order;
 use crate::error::CliError;
 use crate::{interrupt, output};
 
@@ -70,14 +71,23 @@ pub(super) fn table(
     seed: u64,
     settings: &ControllerSettings,
 ) -> Result<Value, CliError> {
+    let wanted = scenarios.iter().flat_map(|scenario| {
+        let kinds = machines.iter().copied().filter(|kind| scenario.is_for(*kind));
+        kinds.map(move |kind| (scenario, kind))
+    });
+    let wanted: Vec<(&Scenario, MachineKind)> = wanted.collect();
     let mut cases = Vec::new();
-    for scenario in scenarios {
-        for kind in machines.iter().copied().filter(|kind| scenario.is_for(*kind)) {
-            go_on()?;
-            let reference = Reference::of(scenario, kind, seed).map_err(CliError::bad_input)?;
-            cases.push(Case { scenario, kind, seed, reference });
+    let refer = |(scenario, kind): &(&Scenario, MachineKind)| {
+        go_on()?;
+        Reference::of(scenario, *kind, seed).map_err(CliError::bad_input)
+    };
+    let mut of = wanted.iter();
+    in_order(&wanted, refer, |reference| {
+        if let Some((scenario, kind)) = of.next() {
+            cases.push(Case { scenario, kind: *kind, seed, reference });
         }
-    }
+        Ok(())
+    })?;
     if cases.is_empty() {
         return Err(CliError::bad_input(
             "none of the scenarios is for such a machine; choose another --machine",
@@ -123,10 +133,13 @@ fn head(given: &Outcome) -> String {
 
 fn outcome(cases: &[Case<'_>], settings: &ControllerSettings) -> Result<Outcome, CliError> {
     let mut outcome = Outcome::default();
-    for case in cases {
+    let run = |case: &Case<'_>| {
         go_on()?;
         let compared = compare_with(&case.reference, case.scenario, case.kind, case.seed, *settings);
-        for phase in &compared.map_err(CliError::bad_input)?.phases {
+        compared.map_err(CliError::bad_input)
+    };
+    in_order(cases, run, |compared| {
+        for phase in &compared.phases {
             outcome.phases += 1;
             outcome.near += usize::from(phase.settled_over_best >= super::world::NEAR_BEST);
             outcome.safe += usize::from(phase.over_static >= super::world::NOT_BELOW_STATIC);
@@ -134,11 +147,13 @@ fn outcome(cases: &[Case<'_>], settings: &ControllerSettings) -> Result<Outcome,
             outcome.changes += phase.repartitionings;
             outcome.evaluations += phase.evaluations;
         }
-    }
+        Ok(())
+    })?;
     Ok(outcome)
 }
 
-fn go_on() -> Result<(), CliError> {
+/// Returns an error if the experiment was interrupted.
+pub(super) fn go_on() -> Result<(), CliError> {
     if interrupt::flag().load(Ordering::Relaxed) {
         return Err(CliError::failed("the experiment was interrupted; run fewer --scenario or --machine"));
     }

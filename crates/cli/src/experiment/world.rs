@@ -10,6 +10,7 @@ use atrapos_simulator::{Comparison, MachineKind, Scenario, compare, scenarios};
 use serde_json::{Value, json};
 
 use super::args::WorldArgs;
+use super::parallel::in_order;
 use super::sensitivity;
 use crate::error::CliError;
 use crate::json::COMMIT;
@@ -35,22 +36,24 @@ pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
         }
         return Ok(());
     }
+    let cases = wanted.iter().flat_map(|scenario| {
+        let kinds = machines.iter().copied().filter(|kind| scenario.is_for(*kind));
+        kinds.map(move |kind| (scenario, kind))
+    });
+    let cases: Vec<(&Scenario, MachineKind)> = cases.collect();
     let mut all = Vec::new();
-    for scenario in &wanted {
-        for kind in machines.iter().copied().filter(|kind| scenario.is_for(*kind)) {
-            if interrupt::flag().load(std::sync::atomic::Ordering::Relaxed) {
-                return Err(CliError::failed(
-                    "the experiment was interrupted; run fewer --scenario or --machine",
-                ));
-            }
-            let comparison = compare(scenario, kind, args.seed, settings).map_err(CliError::bad_input)?;
-            if all.is_empty() {
-                output::print(&head())?;
-            }
-            output::print(&lines(&comparison, args.decisions))?;
-            all.push(comparison);
+    let run = |(scenario, kind): &(&Scenario, MachineKind)| {
+        sensitivity::go_on()?;
+        compare(scenario, *kind, args.seed, settings).map_err(CliError::bad_input)
+    };
+    in_order(&cases, run, |comparison| {
+        if all.is_empty() {
+            output::print(&head())?;
         }
-    }
+        output::print(&lines(&comparison, args.decisions))?;
+        all.push(comparison);
+        Ok(())
+    })?;
     if all.is_empty() {
         return Err(CliError::bad_input(
             "none of the scenarios is for such a machine; choose another --machine",

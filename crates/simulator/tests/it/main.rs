@@ -9,7 +9,7 @@ use atrapos_simulator::{Comparison, MachineKind, Scenario, compare, scenarios as
 /// The project's scenario of this name, simulated with so many transactions per second.
 fn scenario(name: &str, events_per_s: f64) -> Scenario {
     let found = all().into_iter().find(|scenario| scenario.name == name);
-    Scenario { events_per_s, ..found.expect("a scenario of the project") }
+    Scenario { events_per_s: Some(events_per_s), ..found.expect("a scenario of the project") }
 }
 
 fn run(scenario: &Scenario, kind: MachineKind) -> Comparison {
