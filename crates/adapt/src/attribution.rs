@@ -7,10 +7,13 @@
 //! scaled to it) less what the model says that its synchronization points cost today. What is left is divided among its sub-partitions as
 //! it was recorded.
 //!
+//! What the model adds for distance is corrected by the trace: work does not depend on how far the partners of a worker are, so that the slope of
+//! the observed time over the modelled premium says by which factor the model is wrong.
+//!
 //! Invariant: no sub-partition that cost something costs nothing afterwards. Where the model says that synchronization takes
 //! nearly all of the time, it is the model that is wrong, and its costs are lowered until a fifth of the time is left for the work.
 
-use crate::cost::Weights;
+use crate::cost::{Weights, for_each_meeting};
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
 use crate::platform::{Platform, Span};
@@ -87,7 +90,7 @@ pub fn attribute(
 struct Modelled {
     /// As if all that meet were in one L3 island.
     near: f64,
-    /// What is added for the distance.
+    /// Cycles that the distance adds.
     premium: f64,
 }
 
@@ -100,26 +103,16 @@ fn modelled(
     workers: usize,
 ) -> Vec<Modelled> {
     let mut modelled = vec![Modelled::default(); workers];
-    let (mut ranks, mut partners) = (Vec::new(), Vec::new());
-    for point in workload.sync_points() {
-        partners.clear();
-        partners.extend(point.partners.iter().map(|slice| owners[*slice as usize]));
-        partners.sort_unstable();
-        partners.dedup();
-        if partners.len() < 2 {
-            continue;
-        }
-        ranks.clear();
-        ranks.extend(partners.iter().map(|owner| platform.rank(*owner)));
-        let (span, cycles) = (platform.span_of_ranks(&mut ranks), weights.sync_cycles(point));
+    for_each_meeting(workload, platform, owners, |point, workers, span| {
+        let cycles = weights.sync_cycles(point);
         let near = cycles.of(Span { distance: span.distance.min(f64::from(span.others)), ..span });
         let premium = cycles.of(span) - near;
-        for owner in &partners {
-            let modelled = &mut modelled[owner.index()];
-            modelled.near += near / partners.len() as f64;
-            modelled.premium += premium / partners.len() as f64;
+        for worker in workers {
+            let modelled = &mut modelled[worker.index()];
+            modelled.near += near / workers.len() as f64;
+            modelled.premium += premium / workers.len() as f64;
         }
-    }
+    });
     modelled
 }
 

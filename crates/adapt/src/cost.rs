@@ -27,7 +27,7 @@
 //! is retired has nothing, so all of its load is imbalance, and the mean is over the available ones.
 
 use crate::error::AdaptError;
-use crate::ids::TableIndex;
+use crate::ids::{TableIndex, WorkerIndex};
 use crate::platform::{Platform, Span};
 use crate::scheme::PlannedScheme;
 use crate::workload::{SyncPoint, Workload};
@@ -219,7 +219,7 @@ impl Cost {
         if self.load_mean_cycles > 0.0 { self.busy_max_cycles / self.load_mean_cycles } else { 1.0 }
     }
 
-    /// What the objective would have beside, as a share of the work, if its term of the busiest worker counted synchronization, too.
+    /// The part that the objective's term of the busiest worker lacks, as a share of the work, because it does not count synchronization.
     pub(crate) fn busiest_sync(&self, weights: &Weights) -> f64 {
         let mean = self.sync_ratio();
         weights.busiest * (self.busy_max_ratio() - self.load_max_ratio() - mean)
@@ -229,6 +229,27 @@ impl Cost {
     #[must_use]
     pub fn sync_ratio(&self) -> f64 {
         if self.work_cycles > 0.0 { self.sync_cycles / self.work_cycles } else { 0.0 }
+    }
+}
+
+/// Calls `each` for every synchronization point of several workers where `owners` own the slices: with the workers, ascending, and their extent.
+pub(crate) fn for_each_meeting(
+    workload: &Workload,
+    platform: &Platform,
+    owners: &[WorkerIndex],
+    mut each: impl FnMut(&SyncPoint, &[WorkerIndex], Span),
+) {
+    let (mut ranks, mut workers) = (Vec::new(), Vec::new());
+    for point in workload.sync_points() {
+        workers.clear();
+        workers.extend(point.partners.iter().map(|slice| owners[*slice as usize]));
+        workers.sort_unstable();
+        workers.dedup();
+        if workers.len() > 1 {
+            ranks.clear();
+            ranks.extend(workers.iter().map(|worker| platform.rank(*worker)));
+            each(point, &workers, platform.span_of_ranks(&mut ranks));
+        }
     }
 }
 
@@ -254,31 +275,20 @@ pub fn evaluate(
     let work_cycles = workload.work_cycles();
     let load_mean_cycles = work_cycles / platform.available_count() as f64;
     let deviation = |(worker, load): (u32, &f64)| {
-        let available = platform.is_available(crate::ids::WorkerIndex(worker));
+        let available = platform.is_available(WorkerIndex(worker));
         if available { (load - load_mean_cycles).abs() } else { *load }
     };
     let imbalance_cycles = (0..).zip(&loads).map(deviation).sum();
     let load_max_cycles = loads.iter().copied().fold(0.0, f64::max);
-    let (mut ranks, mut partners) = (Vec::new(), Vec::new());
     let (mut sync_byte_distance, mut sync_cycles) = (0.0, 0.0);
-    for point in workload.sync_points() {
-        partners.clear();
-        partners.extend(point.partners.iter().map(|slice| owners[*slice as usize]));
-        partners.sort_unstable();
-        partners.dedup();
-        if partners.len() < 2 {
-            continue;
-        }
-        ranks.clear();
-        ranks.extend(partners.iter().map(|owner| platform.rank(*owner)));
-        let span = platform.span_of_ranks(&mut ranks);
+    for_each_meeting(workload, platform, &owners, |point, workers, span| {
         let cycles = weights.sync_cycles(point).of(span);
         sync_byte_distance += span.distance * weights.sync_bytes(point);
         sync_cycles += cycles;
-        for owner in &partners {
-            loads[owner.index()] += cycles / partners.len() as f64;
+        for worker in workers {
+            loads[worker.index()] += cycles / workers.len() as f64;
         }
-    }
+    });
     let busy_max_cycles = loads.iter().copied().fold(0.0, f64::max);
     let partitions = scheme.partition_count();
     let cuts = (partitions - workload.table_count()) as f64;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the stripes. Never: judges whether the load moves.
 //!
-//! Where the places of the load are not known, stripes have equally many rows ([`spread`]). Where they are known, and only which of them is
+//! Stripes of equally many rows ([`spread`]) are for a load that may be anywhere. For one whose places are known, and only which of them is
 //! busy at a time is not, slices of the table that has most of the load are dealt in the order of keys, each to the worker that has
 //! least so far ([`deal`]): over all, workers have the same, and each place is dealt to all of them.
 //!

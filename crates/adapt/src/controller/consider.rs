@@ -173,11 +173,10 @@ impl Controller {
             }
             worth => {
                 let slices = workload.slice_counts();
-                match candidate.filter(|candidate| {
-                    candidate.today == today
-                        && candidate.slices == slices
-                        && !self.differs_from(candidate.throughput_tps)
-                }) {
+                match candidate
+                    .filter(|candidate| candidate.is_of(&today, &slices))
+                    .filter(|candidate| !self.differs_from(candidate.throughput_tps))
+                {
                     Some(candidate) => {
                         let weights = planning.weights;
                         self.confirm(trigger, candidate, (&latest, platform, &weights), latest_deviation)

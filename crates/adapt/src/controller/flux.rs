@@ -273,7 +273,7 @@ impl Outlook {
     }
 }
 
-/// What a scheme makes of several loads.
+/// Measures of a scheme under several loads.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Strain {
     /// The busiest worker, its synchronization included, over the mean work: the throughput is the inverse of it.

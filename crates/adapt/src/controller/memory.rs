@@ -130,6 +130,13 @@ pub(super) struct Candidate {
     pub(super) gain_sum: f64,
 }
 
+impl Candidate {
+    /// Returns whether it leads from this scheme, in slices that are still the same.
+    pub(super) fn is_of(&self, today: &PlannedScheme, slices: &[u32]) -> bool {
+        self.today == *today && self.slices == slices
+    }
+}
+
 /// A repartitioning that was just made.
 #[derive(Debug, Clone)]
 pub(super) struct Trial {

@@ -7,6 +7,7 @@
 //! 2. From each: [`choose_partitioning`]'s loop (Algorithm 1), then [`choose_placement`]'s (Algorithm 2), then `refine`,
 //!    which repeats both kinds of change on the objective until none helps.
 //! 3. The best result; where the case is small, `anneal` goes on from it.
+//! 4. The same, improved once more with dearer synchronization: a second proposal, for the worker that has all of what it takes part in.
 //!
 //! Invariants: deterministic; every change that is kept lowers the objective, so the result is not costlier than any start;
 //! effort is bounded by a count of evaluations, never by time.
@@ -136,11 +137,11 @@ pub(crate) struct Found {
     pub(crate) best: PlannedScheme,
     /// The one that was found from today's: usually not as good, but near.
     pub(crate) near: Option<PlannedScheme>,
-    /// What becomes of the best one where synchronization weighs [`ALIGNED`] times as much.
+    /// The best one, improved with synchronization weighing [`ALIGNED`] times as much.
     pub(crate) aligned: PlannedScheme,
 }
 
-/// How much more synchronization weighs in a second search. A worker has all of what it takes part in, of which the mean over all workers has little: whether the
+/// Factor on the weight of synchronization in the last search. A worker has all of what it takes part in, of which the mean over all workers has little: whether the
 /// busiest worker is better off with less work and more synchronization is told by [`Cost::busy_max_cycles`](crate::Cost::busy_max_cycles) afterwards.
 const ALIGNED: f64 = 4.0;
 

@@ -65,27 +65,20 @@ impl Outcome {
 }
 
 /// Prints the table for these scenarios and machines, and returns it as JSON.
-pub(super) fn table(
-    scenarios: &[Scenario],
+pub(super) fn table<'s>(
+    scenarios: &'s [Scenario],
     machines: &[MachineKind],
     seed: u64,
     settings: &ControllerSettings,
 ) -> Result<Value, CliError> {
-    let wanted = scenarios.iter().flat_map(|scenario| {
-        let kinds = machines.iter().copied().filter(|kind| scenario.is_for(*kind));
-        kinds.map(move |kind| (scenario, kind))
-    });
-    let wanted: Vec<(&Scenario, MachineKind)> = wanted.collect();
-    let mut cases = Vec::new();
-    let refer = |(scenario, kind): &(&Scenario, MachineKind)| {
+    let refer = |(scenario, kind): &(&'s Scenario, MachineKind)| {
         go_on()?;
-        Reference::of(scenario, *kind, seed).map_err(CliError::bad_input)
+        let reference = Reference::of(scenario, *kind, seed).map_err(CliError::bad_input)?;
+        Ok(Case { scenario, kind: *kind, seed, reference })
     };
-    let mut of = wanted.iter();
-    in_order(&wanted, refer, |reference| {
-        if let Some((scenario, kind)) = of.next() {
-            cases.push(Case { scenario, kind: *kind, seed, reference });
-        }
+    let mut cases = Vec::new();
+    in_order(&super::world::cases(scenarios, machines), refer, |case| {
+        cases.push(case);
         Ok(())
     })?;
     if cases.is_empty() {

@@ -36,11 +36,7 @@ pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
         }
         return Ok(());
     }
-    let cases = wanted.iter().flat_map(|scenario| {
-        let kinds = machines.iter().copied().filter(|kind| scenario.is_for(*kind));
-        kinds.map(move |kind| (scenario, kind))
-    });
-    let cases: Vec<(&Scenario, MachineKind)> = cases.collect();
+    let cases = cases(&wanted, &machines);
     let mut all = Vec::new();
     let run = |(scenario, kind): &(&Scenario, MachineKind)| {
         sensitivity::go_on()?;
@@ -64,6 +60,18 @@ pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
         file.write(&as_json(args, &settings, "scenarios", &scenarios_as_json(&all)))?;
     }
     Ok(())
+}
+
+/// Every scenario on each of the machines that it is for.
+pub(super) fn cases<'s>(
+    scenarios: &'s [Scenario],
+    machines: &[MachineKind],
+) -> Vec<(&'s Scenario, MachineKind)> {
+    let of_scenario = |scenario: &'s Scenario| {
+        let kinds = machines.iter().copied().filter(|kind| scenario.is_for(*kind));
+        kinds.map(move |kind| (scenario, kind))
+    };
+    scenarios.iter().flat_map(of_scenario).collect()
 }
 
 fn wanted_scenarios(args: &WorldArgs) -> Result<Vec<Scenario>, CliError> {
