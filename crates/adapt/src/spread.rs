@@ -88,3 +88,38 @@ pub(crate) fn deal(workload: &Workload, platform: &Platform) -> PlannedScheme {
     };
     PlannedScheme::new(tables(workload).map(table).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{deal, spread};
+    use crate::cost::{Weights, evaluate};
+    use crate::platform::Platform;
+    use crate::workload::Workload;
+    use atrapos_topology::Machine;
+
+    #[test]
+    fn each_hot_place_is_dealt_to_all_workers_and_the_whole_is_even() {
+        let machine = Machine::synthetic("core:4 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 4).expect("a platform");
+        // Two hot places of sixteen slices of uneven cost among cold ones; of the second table the same in coarser slices.
+        let hot = |slice: usize| (20..36).contains(&slice) || (60..76).contains(&slice);
+        let cost = |slice: usize| if hot(slice) { 60.0 + (slice * 37 % 80) as f64 } else { 1.0 };
+        let fine: Vec<f64> = (0..100).map(cost).collect();
+        let coarse: Vec<f64> = fine.chunks(2).map(|two| two.iter().sum::<f64>() / 4.0).collect();
+        let tables = vec![("fine".to_owned(), fine.clone()), ("coarse".to_owned(), coarse)];
+        let workload = Workload::new(tables, Vec::new(), 1.0).expect("a workload");
+        let ratio = |scheme| {
+            evaluate(&workload, &platform, &scheme, &Weights::default()).expect("a cost").load_max_ratio()
+        };
+        let dealt = deal(&workload, &platform);
+        let owners = dealt.slice_owners(&workload);
+        for place in [20..36, 60..76] {
+            let mut has = [0.0; 4];
+            place.clone().for_each(|slice| has[owners[slice].index()] += fine[slice]);
+            let mean = has.iter().sum::<f64>() / 4.0;
+            assert!(has.iter().all(|of| (0.6..1.4).contains(&(of / mean))), "{place:?}: {has:?}");
+        }
+        assert!(ratio(dealt) < 1.1);
+        assert!(ratio(spread(&workload, &platform)) > 1.2, "stripes of rows know nothing of the load");
+    }
+}

@@ -353,6 +353,36 @@ mod tests {
     }
 
     #[test]
+    fn intervals_of_the_same_load_since_the_change_are_pooled() {
+        let samples = |flux: &Flux, since_s: u64, workers| {
+            flux.pooled(since_s * SECOND, workers).map(|(_, samples)| samples)
+        };
+        let (one, workers) = (flux(&[100]).samples_since(0), 1_000_000);
+        let four = flux(&[100, 100, 100, 100]);
+        assert_eq!(four.samples_since(SECOND), 3.0 * one, "the first ends after a second");
+        assert_eq!(samples(&flux(&[100]), 0, workers), None);
+        assert_eq!(samples(&four, 0, workers), Some(4.0 * one));
+        assert_eq!(samples(&four, 1, workers), Some(3.0 * one));
+        assert_eq!(samples(&four, 0, 2), None, "more would say nothing");
+        assert_eq!(samples(&flux(&[700, 700, 100, 100]), 0, workers), Some(2.0 * one), "another load before");
+        let (pooled, _) = flux(&[100, 100]).pooled(0, workers).expect("two of them");
+        assert!((pooled.work_cycles() - 2.0 * one).abs() < 1e-6 * one, "{}", pooled.work_cycles());
+    }
+
+    #[test]
+    fn slices_are_dealt_so_that_each_load_is_even() {
+        let outlook = flux(&[100, 700, 100, 700, 100]).outlook(INTERVAL_MAX_NS).expect("it goes to and fro");
+        let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 2).expect("a platform");
+        let today = trace(100).scheme().expect("a scheme");
+        let strain = |scheme: &PlannedScheme| {
+            outlook.strain(scheme, &platform, &Weights::default()).expect("a scheme that fits").busy_max
+        };
+        let dealt = outlook.dealt(&today, &platform);
+        assert!(strain(&dealt) < 1.1 && strain(&today) > 1.5, "{} {}", strain(&dealt), strain(&today));
+    }
+
+    #[test]
     fn a_load_that_moves_on_and_on_is_expected_where_it_will_be() {
         let outlook = flux(&[100, 120, 140, 160]).outlook(INTERVAL_MAX_NS).expect("a trend");
         let places = hottest(&outlook);

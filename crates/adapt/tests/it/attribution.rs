@@ -62,6 +62,62 @@ fn synchronization_that_the_time_has_no_room_for_is_cheaper_than_the_weights_say
     assert!((cheaper.exchange_cycles - 16.0).abs() < 1e-9, "{cheaper:?}");
 }
 
+/// Sixteen workers with 100,000 cycles of work each, in two sockets. Every worker meets the next but the last, the eighth and ninth across sockets; what a
+/// meeting costs each is given by its distance.
+fn ring(platform: &Platform, of_worker: impl Fn(f64) -> f64) -> WorkloadTrace {
+    let meetings: Vec<(u32, f64)> = (0..15)
+        .map(|worker| {
+            let pair = [WorkerIndex(worker), WorkerIndex(worker + 1)];
+            (worker, of_worker(platform.distance_among(&pair)))
+        })
+        .collect();
+    let busy = |worker: u32| {
+        let mine = meetings.iter().filter(|(first, _)| *first == worker || first + 1 == worker);
+        // Those at the ends meet one worker only.
+        100_000.0 + mine.map(|(_, cycles)| 100.0 * cycles).sum::<f64>()
+    };
+    let busy_cycles: Vec<u64> = (0..16).map(|worker| busy(worker) as u64).collect();
+    let partition = |worker: u32| PartitionTrace {
+        starts: Vec::new(),
+        rows: Vec::new(),
+        worker: WorkerIndex(worker),
+        cost_cycles: vec![busy_cycles[worker as usize]],
+    };
+    let place = |partition| SubPartition { table: 0, partition, sub_partition: 0 };
+    let point = |worker| SyncPointTrace {
+        partners: vec![place(worker), place(worker + 1)],
+        bytes: 0,
+        count: 100,
+        again: 0,
+    };
+    WorkloadTrace {
+        workers: 16,
+        tables: vec![TableTrace { name: "rows".into(), partitions: (0..16).map(partition).collect() }],
+        sync_points: (0..15).map(point).collect(),
+        busy_cycles: busy_cycles.clone(),
+        ..trace([1, 1], Vec::new(), 0)
+    }
+}
+
+#[test]
+fn what_distance_adds_is_corrected_by_the_trace() {
+    let platform = platform("pack:2 core:8 pu:1");
+    let weights = Weights { message_bytes: 100.0, exchange_cycles: 200.0, ..Weights::default() };
+    // By the model a meeting costs each of the two half of 200 cycles and of 200 for every unit of distance; across sockets it costs less.
+    for (premium, least, most) in [(1.0, 0.99, 1.01), (0.4, 0.8, 1.2)] {
+        let trace = ring(&platform, |distance| 0.5 * (200.0 + 200.0 * (1.0 + premium * (distance - 1.0))));
+        let attributed = attribute(&trace, &platform, &weights).expect("a trace");
+        let costs = attributed.workload.table_costs(TableIndex(0)).to_vec();
+        for cost in &costs {
+            assert!((least..most).contains(&(cost / 100_000.0)), "premium {premium}: {costs:?}");
+        }
+        // A meeting of neighbours costs what it did.
+        let near = attributed.weights.exchange_cycles + 100.0 * attributed.weights.cycles_per_byte;
+        assert!((near - 400.0).abs() < 1e-6, "{:?}", attributed.weights);
+        assert!((attributed.weights.cycles_per_byte < 1.5) == (premium < 1.0), "{:?}", attributed.weights);
+    }
+}
+
 #[test]
 fn what_contradicts_itself_is_refused_and_uneven_samples_count_for_less() {
     let platform = platform("core:2 pu:1");

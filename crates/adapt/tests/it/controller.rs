@@ -156,6 +156,21 @@ fn a_change_in_the_middle_of_a_long_interval_is_seen_at_a_glance() {
 }
 
 #[test]
+fn two_glances_that_agree_see_a_smaller_change() {
+    let glances = |of_tps: &[f64]| {
+        let mut controller = controller();
+        let at_s = calm_down(&mut controller);
+        let seen = of_tps.iter().map(|tps| controller.glance(&observation(at_s, *tps, [5.0, 5.0])).is_some());
+        seen.collect::<Vec<bool>>()
+    };
+    assert_eq!(glances(&[799.0]), [true]);
+    assert_eq!(glances(&[850.0, 850.0]), [false, true]);
+    assert_eq!(glances(&[850.0, 1000.0, 850.0]), [false; 3], "not one after the other");
+    assert_eq!(glances(&[850.0, 1150.0, 850.0]), [false; 3], "not in one direction");
+    assert_eq!(glances(&[950.0, 950.0, 950.0]), [false; 3], "within the threshold");
+}
+
+#[test]
 fn imbalance_is_seen_although_the_throughput_is_steady() {
     let mut controller = controller();
     let at_s = calm_down(&mut controller);
