@@ -117,18 +117,11 @@ impl Controller {
         let Attributed { workload: latest, weights } = attribute(trace, platform, &planning.weights)?;
         planning.weights = weights;
         let workers = platform.available_count();
-        let pooled = self.flux.pooled(self.changed_ns, workers).filter(|_| latest.work_cycles() > 0.0);
-        let latest_deviation = deviation(trace.samples_effective(), workers);
-        let (workload, samples) = match pooled {
-            Some((workload, samples)) => (workload, Some(samples)),
-            None => (latest.clone(), trace.samples_effective()),
-        };
+        let (workload, samples) = self.pooled(&latest, trace, workers);
         let owners = today.tables().iter().flat_map(TableScheme::owners);
         let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
-        let has_work = workload.work_cycles() > 0.0;
-        let samples = if has_work { samples } else { Some(0.0) };
-        let deviation = deviation(samples, workers);
-        let noise = self.settings.confidence * deviation;
+        let deviation_pooled = deviation(samples, workers);
+        let noise = self.settings.confidence * deviation_pooled;
         if noise > NOISE_MAX {
             return self.consider_few_samples(
                 trigger,
@@ -162,7 +155,7 @@ impl Controller {
         let looks = cut_out.is_some();
         plan = cut_out.unwrap_or(plan);
         let candidate = self.candidate.take();
-        match self.worth(trigger, &plan, must, looks, deviation) {
+        match self.worth(trigger, &plan, must, looks, deviation_pooled) {
             Worth::Sure => Ok(self.repartition(trigger, plan, wanted, Kind::ForGain)),
             Worth::Look => Ok(self.repartition(trigger, plan, wanted, Kind::Look)),
             Worth::Not(reason @ KeepReason::FailedBefore) => {
@@ -173,17 +166,28 @@ impl Controller {
             }
             worth => {
                 let slices = workload.slice_counts();
-                match candidate
-                    .filter(|candidate| candidate.is_of(&today, &slices))
-                    .filter(|candidate| !self.differs_from(candidate.throughput_tps))
-                {
+                let is_of_this = |candidate: &Candidate| {
+                    candidate.is_of(&today, &slices) && !self.differs_from(candidate.throughput_tps)
+                };
+                match candidate.filter(is_of_this) {
                     Some(candidate) => {
-                        let weights = planning.weights;
-                        self.confirm(trigger, candidate, (&latest, platform, &weights), latest_deviation)
+                        let deviation = deviation(trace.samples_effective(), workers);
+                        self.confirm(trigger, candidate, (&latest, platform, &planning.weights), deviation)
                     }
                     None => Ok(self.propose(trigger, worth, plan, slices, wanted)),
                 }
             }
+        }
+    }
+
+    /// The statistics to plan for, and the number of their samples: `latest`, the work of `trace`, with earlier ones of the same load.
+    fn pooled(&self, latest: &Workload, trace: &WorkloadTrace, workers: usize) -> (Workload, Option<f64>) {
+        if latest.work_cycles() <= 0.0 {
+            return (latest.clone(), Some(0.0));
+        }
+        match self.flux.pooled(self.changed_ns, workers) {
+            Some((workload, samples)) => (workload, Some(samples)),
+            None => (latest.clone(), trace.samples_effective()),
         }
     }
 

@@ -171,6 +171,36 @@ fn two_glances_that_agree_see_a_smaller_change() {
 }
 
 #[test]
+fn stripes_that_serve_a_load_that_swings_are_left_alone_for_a_while() {
+    let mut controller = controller();
+    let at_s = calm_down(&mut controller);
+    let mut verdict = Verdict::Wait(WaitReason::Calm);
+    for interval in 1..=2 {
+        for time in 0..10 {
+            let loads = [[9.0, 1.0], [1.0, 9.0]][time % 2];
+            controller.sense(&observation(at_s + 8 * interval, 1000.0, loads));
+        }
+        verdict = controller.observe(&observation(at_s + 8 * interval, 1000.0, [50.0, 50.0]));
+    }
+    let Verdict::Evaluate(trigger @ Trigger::Swing { .. }) = verdict else { panic!("{verdict:?}") };
+    let considered = controller.consider(trigger, &trace(5, 5, None), &platform("core:2 pu:1"));
+    assert!(considered.expect("a decision").decision.is_repartition());
+    // What the stripes serve at first counts, however uneven they are over an interval.
+    let uneven = |at_s, tps| observation(at_s, tps, [4.0, 8.0]);
+    let later = at_s + 16;
+    let is_striped = |verdict: &Verdict| matches!(verdict, Verdict::Wait(WaitReason::Striped { .. }));
+    for seconds in 1..4 {
+        let verdict = controller.observe(&uneven(later + seconds, 1500.0));
+        assert!(is_striped(&verdict), "{verdict:?}");
+    }
+    let served = controller.clone();
+    let verdict = controller.observe(&uneven(later + 4, 1000.0));
+    assert!(matches!(verdict, Verdict::Evaluate(_)), "they serve it no longer: {verdict:?}");
+    let verdict = served.clone().observe(&uneven(later + 65, 1500.0));
+    assert!(matches!(verdict, Verdict::Evaluate(_)), "after eight of the longest intervals: {verdict:?}");
+}
+
+#[test]
 fn imbalance_is_seen_although_the_throughput_is_steady() {
     let mut controller = controller();
     let at_s = calm_down(&mut controller);
