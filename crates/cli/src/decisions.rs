@@ -15,7 +15,7 @@ pub(crate) fn opened_s(event: &AdaptationEvent) -> f64 {
 
 /// Returns one decision, made at `time_s`, as JSON.
 pub(crate) fn json(event: &AdaptationEvent, time_s: f64) -> Value {
-    let mut value = serde_json::to_value(event.decision).unwrap_or_default();
+    let mut value = serde_json::to_value(&event.decision).unwrap_or_default();
     let more = json!({
         "time_s": time_s,
         "sentence": event.decision.to_string(),

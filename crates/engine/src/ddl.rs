@@ -217,7 +217,7 @@ impl Statements<'_> {
     }
 
     /// Excludes other statements, and loads and verifications, which need definitions unchanged. Nothing is lent meanwhile.
-    fn begin_statement(&self) -> Result<(Option<HeldOff<'_>>, MutexGuard<'_, ()>), DefineError> {
+    fn begin_statement(&self) -> Result<(HeldOff<'_>, MutexGuard<'_, ()>), DefineError> {
         refuse_on_worker()?;
         if self.is_instance {
             return Err(DefineError::InUse(
@@ -227,7 +227,7 @@ impl Statements<'_> {
             ));
         }
         let kept = self.catalogs.keep();
-        Ok((HeldOff::new(self.handle, &self.catalogs.working())?, kept))
+        Ok((HeldOff::new(self.handle)?, kept))
     }
 
     /// Locks the scheme: it does not change while the guard is held.

@@ -159,7 +159,7 @@ impl Database {
         // A checkpoint by another thread meanwhile could have half of the load.
         let _scheme = self.keep_scheme();
         refuse_on_worker()?;
-        let _held_off = HeldOff::new(&self.handle, &self.catalogs.working())?;
+        let _held_off = HeldOff::new(&self.handle)?;
         let mut state = self.durable().map(|durable| (durable, durable.lock_state()));
         let loaded = self.load_in_phases(progress, add_rows);
         let loaded = loaded.and_then(|()| check(self)).and_then(|()| save(&mut state));

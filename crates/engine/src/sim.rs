@@ -19,7 +19,7 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
 use atrapos_partition::routing::{Division, InstanceId, Route, Scheme};
 use atrapos_partition::schema::{
-    Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableRef,
+    Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
 };
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_placement::repartition::{RepartitionReport, SchemeChange, carry_out};
@@ -27,6 +27,7 @@ use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
 use atrapos_transaction::central::{ActiveTransaction, CentralState, SystemState};
 use atrapos_transaction::distributed;
+use atrapos_transaction::lending;
 use atrapos_transaction::lookups::NEAR_BYTES;
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, result_of, run_here};
 use atrapos_transaction::session::Session;
@@ -281,6 +282,11 @@ impl Simulation {
             slot.replace(Some(result.map(result_of)));
         });
         outcome
+    }
+
+    /// Has a table shared on one worker from now on, or no longer, as the controller of a database has it on all.
+    pub fn share(&self, worker: WorkerId, table: TableId, shared: bool) {
+        lending::set_shared(&self.workers[worker.index()], table, shared);
     }
 
     /// Changes the scheme while the simulation is stepped, when changes begun before have ended and no statement keeps it.

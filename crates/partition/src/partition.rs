@@ -379,11 +379,15 @@ impl Tables {
 
     /// The partitions this worker owns.
     pub fn owned(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
+        self.present().filter(|(_, partition)| !partition.is_borrowed())
+    }
+
+    /// The partitions this worker owns or has borrowed.
+    fn present(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
         self.shards.iter().enumerate().flat_map(|(table, shard)| {
             shard.partitions.iter().enumerate().filter_map(move |(index, partition)| {
                 let place = PartitionId { table: TableId(table as u16), partition: index as u32 };
-                let owned = partition.as_deref().filter(|partition| !partition.is_borrowed());
-                owned.map(|partition| (place, partition))
+                partition.as_deref().map(|partition| (place, partition))
             })
         })
     }

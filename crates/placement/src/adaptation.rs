@@ -2,7 +2,7 @@
 //! and carries out its decisions (`ATraPos §V-D`, thesis §4.4); and workers that retire, lose their cores and return (`ATraPos §VI-D`).
 //!
 //! Owns: the adapting thread, and the history of decisions. Statistics are collected in [`observation`] and given to the
-//! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; [`workers`] has which workers may own data, [`cores`] looks after their cores. Never: decides anything
+//! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; tables are shared in [`sharing`]; [`workers`] has which workers may own data, [`cores`] looks after their cores. Never: decides anything
 //! itself ([`atrapos_adapt::Controller`] does), or is on the path of a transaction.
 //!
 //! Invariants: the scheme does not change between the moment statistics are taken and the moment the plan made of them is
@@ -15,6 +15,7 @@ mod expected;
 mod learned;
 mod observation;
 mod settings;
+mod sharing;
 mod slices;
 mod suspension;
 mod workers;
@@ -259,9 +260,10 @@ impl Adaptive {
             waited = Duration::ZERO;
             let Ok(event) = event else { return };
             self.keep_learned(&controller);
+            let Ok(shared) = self.share(&mut controller, &event.decision) else { return };
             let Ok(now) = self.glance() else { return };
             seen = now;
-            self.remember(event);
+            std::iter::once(event).chain(shared).for_each(|event| self.remember(event));
         }
     }
 

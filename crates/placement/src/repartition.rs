@@ -44,7 +44,7 @@ use atrapos_partition::routing::{FamilyScheme, InstanceId};
 use atrapos_partition::schema::{Catalog, TableId, TreeKind};
 use atrapos_runtime::{Lost, Reply, Ticks, WorkerId};
 use atrapos_storage::{DisplayKey, KeyBuf};
-use atrapos_transaction::lending::{allow_everywhere, has_shared, hold_off_everywhere};
+use atrapos_transaction::lending::{allow_everywhere, hold_off_everywhere};
 use atrapos_transaction::shard::EngineWorker;
 
 use self::moving::on_move;
@@ -74,14 +74,9 @@ pub async fn carry_out(
     published: &PublishedScheme,
 ) -> Result<RepartitionReport, Abort> {
     // What is lent cannot be cut or moved.
-    let lends = has_shared(&worker.shard().catalog());
-    if lends {
-        hold_off_everywhere(worker).await?;
-    }
+    hold_off_everywhere(worker).await?;
     let done = carry_out_all(worker, changes, published).await;
-    if lends {
-        allow_everywhere(worker);
-    }
+    allow_everywhere(worker);
     done
 }
 

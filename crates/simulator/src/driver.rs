@@ -341,7 +341,7 @@ fn turn(
     let lost = (0..).map(WorkerIndex).zip(&run.world.available).filter(|(_, here)| !**here);
     let lost: Vec<WorkerIndex> = lost.map(|(worker, _)| worker).collect();
     let considered = controller.consider(trigger, &trace, &platform.clone().without(&lost)?)?;
-    run.side.decisions.push(considered.decision);
+    run.side.decisions.push(considered.decision.clone());
     Ok(considered.plan.zip(considered.extents).map(|(plan, extents)| (plan, extents, considered.decision)))
 }
 

@@ -1,12 +1,13 @@
 //! Lending: partitions of shared tables that several workers read in place, as long as nobody changes them.
 //!
-//! A table that is declared as shared is read on many workers and rarely written. A worker that has read a partition of it by
+//! A shared table is read on many workers and rarely written: it was declared so, or the controller has found it so
+//! ([`set_shared`], [`atrapos_adapt::Sharing`]). A worker that has read a partition of it by
 //! messages some times *borrows* it: its transactions read the owner's tree themselves from then on, under locks in a lock table
 //! of the borrower's. A write *recalls* the partition first: every borrower drops it, and hands the locks that its transactions
 //! have there to the owner, in one message.
 //!
-//! Owns: when a partition is lent, the messages by which it is lent and recalled, and what may not be lent now. Never: reads or
-//! changes a row, or grants a lock.
+//! Owns: when a partition is lent, the messages by which it is lent and recalled, what may not be lent now, and the counts of reads
+//! by message and in place ([`reads`]). Never: reads or changes a row, or grants a lock.
 //!
 //! # Correctness
 //!
@@ -22,7 +23,8 @@
 //!   at the owner like any other.
 //! - *Durability*: a partition is lent when all that has been committed in it is durable; so who reads at a borrower waits for nothing.
 //! - *Other changes* (a load, a statement, a change of the scheme) hold lending off on all workers first ([`hold_off_everywhere`]),
-//!   which recalls all that is lent.
+//!   which recalls all that is lent. They do so whether or not a table is shared now, since the controller may share one meanwhile.
+//! - *A table that is no longer shared* is not lent again; what is lent stays lent until it is recalled.
 //!
 //! # When it pays
 //!
@@ -31,6 +33,7 @@
 //! after few reads by message if its loans have paid so far, and after ever more if they have not (`loans`).
 
 mod loans;
+mod reads;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -38,13 +41,15 @@ use std::rc::Rc;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::partition::{Partition, PartitionId};
 use atrapos_partition::planted::{Bug, planted};
-use atrapos_partition::schema::Catalog;
+use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Handle, Lost, Reply, WorkerId};
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use rustc_hash::FxHashMap;
 
 use self::loans::Loans;
+use self::reads::Counts;
+pub use self::reads::{TableReads, reads};
 use crate::branch::MovedBranch;
 use crate::deadlock::home_of;
 use crate::jobs::{run_task_on_worker, start_on_worker};
@@ -59,6 +64,10 @@ pub struct Lending {
     recalled: RefCell<Vec<PartitionId>>,
     /// The number of those that hold lending off.
     held_off: Cell<u32>,
+    /// By table: true if the controller has it shared.
+    shared: RefCell<Vec<bool>>,
+    /// What was read of each table, by message and in place.
+    counts: Counts,
 }
 
 /// A partition that is being recalled: it is not lent again meanwhile.
@@ -83,11 +92,39 @@ impl Drop for Recalling<'_> {
     }
 }
 
-/// Notes that a transaction of another worker has read in a partition of this one, by a message; lends the partition if it pays.
+impl Lending {
+    /// Returns true if the controller has a table shared.
+    fn shares(&self, table: TableId) -> bool {
+        self.shared.borrow().get(table.at()).copied().unwrap_or(false)
+    }
+}
+
+/// Returns true if partitions of a table may be lent.
+pub(crate) fn is_shared(shard: &Shard, table: TableId) -> bool {
+    shard.tables.borrow().catalog.tables[table.at()].is_shared || shard.lending.shares(table)
+}
+
+/// Has a table shared on this worker from now on, or no longer. A table that is declared as shared stays so. An index is a table of its
+/// own here.
+pub fn set_shared(worker: &EngineWorker, table: TableId, shared: bool) {
+    let mut marks = worker.shard().lending.shared.borrow_mut();
+    if marks.len() <= table.at() {
+        marks.resize(table.at() + 1, false);
+    }
+    marks[table.at()] = shared;
+}
+
+/// Counts a message of a transaction of another worker that read a table and changed nothing.
+pub(crate) fn count_message(shard: &Shard, table: TableId) {
+    shard.lending.counts.add_message(table);
+}
+
+/// Notes that a transaction of another worker has read in a partition of a shared table of this one, by a message; lends the partition
+/// if it pays.
 pub(crate) fn note_read(worker: &Rc<EngineWorker>, txn: TxnId, place: PartitionId) {
     let shard = worker.shard();
     let reader = home_of(txn);
-    if !shard.tables.borrow().catalog.tables[place.table.at()].is_shared || reader == worker.id() {
+    if reader == worker.id() {
         return;
     }
     let is_due = shard.lending.loans.borrow_mut().entry((place, reader)).or_default().note_read();
@@ -190,6 +227,7 @@ fn on_recall(worker: &Rc<EngineWorker>, place: PartitionId, owner: WorkerId) {
     });
     drop(recent);
     let reads = shard.tables.borrow_mut().drop_borrowed(place);
+    shard.lending.counts.add_in_place(place.table, reads);
     outdate(shard);
     let given_back = GivenBack { place, borrower: worker.id(), reads, carried };
     worker.send(owner, move |worker| on_given_back(worker, given_back));
@@ -200,7 +238,7 @@ struct GivenBack {
     place: PartitionId,
     borrower: WorkerId,
     /// The reads that the borrower has made in place.
-    reads: u32,
+    reads: u64,
     /// The locks that its transactions have there.
     carried: Vec<MovedBranch>,
 }
@@ -214,7 +252,9 @@ fn on_given_back(worker: &Rc<EngineWorker>, given_back: GivenBack) {
         shard.take_in(worker, carried);
     }
     shard.tables.borrow_mut().partition_mut(place).given_back(borrower);
-    shard.lending.loans.borrow_mut().entry((place, borrower)).or_default().end(reads, handed_over);
+    let price =
+        shard.lending.loans.borrow_mut().entry((place, borrower)).or_default().end(reads, handed_over);
+    shard.lending.counts.add_price(place.table, price);
 }
 
 /// Holds lending off on this worker, and recalls all that it has lent, until [`allow`] is called as often.
@@ -273,18 +313,15 @@ pub fn allow_everywhere(worker: &Rc<EngineWorker>) {
 pub struct HeldOff<'a>(&'a Handle<Shard>);
 
 impl<'a> HeldOff<'a> {
-    /// Holds lending off, if the database has a shared table, and recalls all that is lent.
+    /// Holds lending off, and recalls all that is lent.
     ///
     /// # Errors
     /// The database is closing.
-    pub fn new(handle: &'a Handle<Shard>, catalog: &Catalog) -> Result<Option<HeldOff<'a>>, Abort> {
-        if !has_shared(catalog) {
-            return Ok(None);
-        }
+    pub fn new(handle: &'a Handle<Shard>) -> Result<HeldOff<'a>, Abort> {
         run_task_on_worker(handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
             hold_off_everywhere(&worker).await
         })??;
-        Ok(Some(HeldOff(handle)))
+        Ok(HeldOff(handle))
     }
 }
 
@@ -293,9 +330,4 @@ impl Drop for HeldOff<'_> {
         // A database that is closing lends nothing more.
         let _ = start_on_worker(self.0, WorkerId(0), allow_everywhere);
     }
-}
-
-/// Returns true if a table may be lent.
-pub fn has_shared(catalog: &Catalog) -> bool {
-    catalog.tables.iter().any(|table| table.is_shared)
 }

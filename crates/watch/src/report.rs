@@ -202,7 +202,7 @@ impl DecisionReport {
             sentence: event.decision.to_string(),
             is_change: event.decision.is_repartition(),
             // A decision is a record of numbers and names, of which JSON can be made.
-            decision: serde_json::to_value(event.decision).unwrap_or_default(),
+            decision: serde_json::to_value(&event.decision).unwrap_or_default(),
             report: event.report.map(|report| CarriedOut {
                 splits: report.splits,
                 merges: report.merges,

@@ -5,6 +5,7 @@
 use super::Observation;
 use crate::cores::CoreChange;
 use crate::ids::WorkerIndex;
+use crate::sharing::{SharingChange, SharingReason};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -132,10 +133,14 @@ pub enum ControlAction {
         /// Number of steps.
         steps: usize,
     },
+    /// Let workers read a table in place that they do not own.
+    Share,
+    /// Let them no longer.
+    Unshare,
 }
 
 /// Causes of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cause {
     /// An evaluation.
@@ -144,6 +149,14 @@ pub enum Cause {
     Waited(WaitReason),
     /// A change of the processing units that workers have.
     Cores(CoreChange),
+    /// Reads of a table by workers that do not own it.
+    Reads {
+        /// The name of the table, or of the index.
+        table: String,
+        /// What was seen of them.
+        #[serde(flatten)]
+        reason: SharingReason,
+    },
 }
 
 /// Figures of the model for today's scheme and the proposed one.
@@ -165,7 +178,7 @@ pub struct Predicted {
 }
 
 /// The record of one decision. It says everything in [`Display`](fmt::Display) in one sentence.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Time of the decision, on the clock of the observations.
     pub at_ns: u64,
@@ -206,6 +219,32 @@ impl Decision {
                 _ => ControlAction::PlanAnew,
             },
             predicted: None,
+        }
+    }
+
+    /// The record of a change of what is shared, of a table of this name.
+    #[must_use]
+    pub fn of_sharing(at_ns: u64, throughput_tps: f64, table: &str, change: &SharingChange) -> Self {
+        Self {
+            at_ns,
+            throughput_tps,
+            cause: Cause::Reads { table: table.to_owned(), reason: change.reason },
+            action: if change.shares() { ControlAction::Share } else { ControlAction::Unshare },
+            predicted: None,
+        }
+    }
+
+    /// Returns whether the scheme stays because there is no better one, as far as statistics tell.
+    #[must_use]
+    pub const fn is_settled(&self) -> bool {
+        use KeepReason::{ToBeConfirmed, TooFewSamples};
+        match self.action {
+            ControlAction::Keep { reason } => !matches!(reason, ToBeConfirmed | TooFewSamples),
+            ControlAction::Wait => matches!(
+                self.cause,
+                Cause::Waited(WaitReason::Calm | WaitReason::TurnedDown { .. } | WaitReason::Striped { .. })
+            ),
+            _ => false,
         }
     }
 
@@ -286,16 +325,33 @@ impl fmt::Display for KeepReason {
 
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.cause {
+        match &self.cause {
             Cause::Evaluated(trigger) => write!(f, "{trigger}")?,
             Cause::Waited(reason) => write!(f, "{reason}")?,
             Cause::Cores(change) => write!(f, "{change}")?,
+            Cause::Reads { table, reason: SharingReason::ReadElsewhere { per_second, share } } => {
+                let percent = 100.0 * share;
+                write!(
+                    f,
+                    "workers that do not own '{table}' read it by {per_second:.0} messages per second, {percent:.0}% of all time, and no scheme changes that"
+                )?;
+            }
+            Cause::Reads { table, reason: SharingReason::Unpaid { in_place, price } } => {
+                write!(
+                    f,
+                    "'{table}' was read {in_place} times in place, and its writes recalled it at the price of {price} reads by message"
+                )?;
+            }
         }
         match self.action {
             ControlAction::Wait => {}
             ControlAction::PlanAnew => f.write_str(": what it owns is planned anew")?,
             ControlAction::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
             ControlAction::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,
+            ControlAction::Share => {
+                f.write_str(": it is shared, and read in place until somebody writes it")?
+            }
+            ControlAction::Unshare => f.write_str(": it is shared no longer")?,
             ControlAction::Undo { steps } => {
                 write!(f, ", and no other load explains it: the change is undone in {steps} steps")?;
             }

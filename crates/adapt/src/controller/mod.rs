@@ -45,9 +45,11 @@ pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigge
 pub use settings::{ControllerSettings, Setting};
 
 use crate::attribution::attribute;
+use crate::cost::Weights;
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
 use crate::platform::Platform;
+use crate::sharing::{Limits, ReadsSeen, Sharing, SharingChange};
 use crate::trace::WorkloadTrace;
 use consider::{NOISE_MAX, certain_gain, deviation};
 use flux::Flux;
@@ -163,6 +165,8 @@ pub struct Controller {
     looks: u32,
     /// Time of the latest such cut.
     looked_ns: u64,
+    /// The tables that are shared.
+    sharing: Sharing,
 }
 
 impl Controller {
@@ -205,6 +209,7 @@ impl Controller {
             worse: None,
             looks: 0,
             looked_ns: 0,
+            sharing: Sharing::default(),
         })
     }
 
@@ -510,6 +515,27 @@ impl Controller {
     }
 
     /// Another machine: what was learnt is of no use.
+    /// Takes note of what workers read elsewhere, after the decision of an interval; returns the tables that are to be shared from now
+    /// on, or no longer. Whoever drives it does so, and lends their partitions to readers for as long as nobody writes in them.
+    pub fn share(&mut self, after: &Decision, seen: &ReadsSeen) -> Vec<SharingChange> {
+        let Weights { cycles_per_byte, message_bytes, exchange_cycles, .. } = self.settings.planning.weights;
+        let limits = Limits {
+            share_gain: self.settings.share_gain,
+            message_cycles: self.sync_factor * (exchange_cycles + cycles_per_byte * message_bytes),
+            interval_max: self.settings.interval_max,
+        };
+        let changes = self.sharing.consider(seen, after.is_settled(), &limits);
+        if !changes.is_empty() {
+            // What was planned, tried and measured was with other messages.
+            self.interval = self.settings.interval;
+            (self.candidate, self.rejected, self.trial) = (None, None, None);
+            (self.before, self.worse) = (None, None);
+            self.failures = Failures::default();
+            self.flux = Flux::default();
+        }
+        changes
+    }
+
     fn forget(&mut self) {
         self.interval = self.settings.interval;
         self.window.clear();

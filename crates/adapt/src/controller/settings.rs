@@ -32,6 +32,10 @@ pub struct ControllerSettings {
     pub confirmations: u32,
     /// Number of standard deviations of the sampling noise that a gain must exceed to be sure. Default 3.
     pub confidence: f64,
+    /// The share of all workers' time that messages must take which read a table of another worker's, and change nothing, for the table to
+    /// be shared (see [`Controller::share`](super::Controller::share)), where no scheme is better. Default 0.05; from 1 on, none ever is.
+    #[serde(default = "share_gain")]
+    pub share_gain: f64,
     /// Settings of the search for plans. By default without annealing, because a worker may have to do without the core
     /// for so long.
     pub planning: Settings,
@@ -52,10 +56,16 @@ impl Default for ControllerSettings {
             gain_sure: 0.15,
             confirmations: 2,
             confidence: 3.0,
+            share_gain: share_gain(),
             planning: Settings { annealing: false, ..Settings::default() },
             cores: CoreSettings::default(),
         }
     }
+}
+
+/// The default of [`ControllerSettings::share_gain`].
+const fn share_gain() -> f64 {
+    0.05
 }
 
 /// One of the settings by its name, for command lines and for tables of what each is worth.
@@ -71,7 +81,7 @@ pub struct Setting {
 
 impl Setting {
     /// Every setting that is a number.
-    pub const ALL: [Setting; 25] = [
+    pub const ALL: [Setting; 26] = [
         setting("interval", "s", |s| s.interval.as_secs_f64(), |s, v| s.interval = seconds(v)),
         setting("interval_max", "s", |s| s.interval_max.as_secs_f64(), |s, v| s.interval_max = seconds(v)),
         setting("threshold", "share", |s| s.threshold, |s, v| s.threshold = v),
@@ -86,6 +96,7 @@ impl Setting {
             |s, v| s.confirmations = v.round() as u32,
         ),
         setting("confidence", "standard deviations", |s| s.confidence, |s, v| s.confidence = v),
+        setting("share_gain", "share", |s| s.share_gain, |s, v| s.share_gain = v),
         setting(
             "effort",
             "evaluations",
@@ -209,8 +220,12 @@ impl ControllerSettings {
         if !(1..=WINDOW_MAX).contains(&self.window) {
             return wrong("window", self.window.to_string(), "give it between 1 and 1000 measurements");
         }
-        let shares =
-            [("threshold", self.threshold), ("imbalance", self.imbalance), ("gain_min", self.gain_min)];
+        let shares = [
+            ("threshold", self.threshold),
+            ("imbalance", self.imbalance),
+            ("gain_min", self.gain_min),
+            ("share_gain", self.share_gain),
+        ];
         for (name, value) in shares {
             if !(value > 0.0 && value.is_finite()) {
                 return wrong(name, value.to_string(), "give it a share above 0, such as 0.1");

@@ -67,7 +67,7 @@ impl Database {
         references.sort_unstable_by(|one, other| (one.parent, &one.key).cmp(&(other.parent, &other.key)));
         let _definitions = self.catalogs.keep();
         let _scheme = self.keep_scheme();
-        let _held_off = HeldOff::new(&self.handle, &self.catalogs.working())?;
+        let _held_off = HeldOff::new(&self.handle)?;
         let scheme = self.scheme();
         let mut by_owner: BTreeMap<WorkerId, Vec<Reference>> = BTreeMap::new();
         for reference in references {

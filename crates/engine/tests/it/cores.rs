@@ -13,7 +13,7 @@ use atrapos::{
 use atrapos_runtime::affinity;
 use atrapos_topology::{CpuId, CpuSet, Quota, ThreadTime};
 
-use crate::support::{Items, load_items, show, two_tables};
+use crate::support::{Items, load_items, show, two_tables, wait_until};
 
 const ROWS: u64 = 100;
 
@@ -35,12 +35,6 @@ fn owned(db: &Database, worker: u16) -> usize {
     let scheme = db.scheme();
     let family = scheme.family(db.table::<Items>().unwrap().id());
     (0..family.partitions()).filter(|index| family.owner(*index).0 == worker).count()
-}
-
-fn wait_until(holds: impl Fn() -> bool) {
-    while !holds() {
-        std::thread::yield_now();
-    }
 }
 
 fn has_decision(db: &Database, words: &str) -> bool {

@@ -15,7 +15,7 @@ use atrapos::{
     LoadProgress, Route, Schema, Scheme, SchemeChange, Session, Statistics, Table, TableRef, Tx, WorkerId,
     row,
 };
-use atrapos_partition::schema::Catalog;
+use atrapos_partition::schema::{Catalog, TableId};
 
 /// Steps after which a simulation that has not come to rest is taken for stuck.
 pub(crate) const STEPS_MAX: u64 = 20_000_000;
@@ -452,7 +452,8 @@ fn deployed_sessions<R: Send + 'static>(
     Ok(ended)
 }
 
-/// Lets a simulation run while its scheme is changed, until its sessions have ended.
+/// Lets a simulation run while its scheme is changed, and tables become shared and not shared on one worker after another, until its
+/// sessions have ended.
 fn shuffle_simulated(simulation: &mut Simulation, shuffle: &mut Shuffle, workers: u64) -> Result<(), String> {
     // A run that takes longer is left to run without: then it comes to rest or never does.
     for _ in 0..SHUFFLES_MAX {
@@ -465,6 +466,9 @@ fn shuffle_simulated(simulation: &mut Simulation, shuffle: &mut Shuffle, workers
             }
         };
         outcome.map_err(|abort| abort.to_string())?;
+        let tables = simulation.scheme().families().flat_map(|(_, tables)| tables).count() as u64;
+        let table = TableId(shuffle.0.below(tables) as u16);
+        simulation.share(WorkerId(shuffle.0.below(workers) as u16), table, shuffle.0.chance(60));
         simulation.run_for(shuffle.0.below(60));
         if simulation.tasks() == 0 {
             break;
@@ -549,4 +553,11 @@ pub(crate) async fn poll_once<R>(future: impl Future<Output = R>) -> Option<R> {
         Poll::Pending => Poll::Ready(None),
     })
     .await
+}
+
+/// Waits until something holds that other threads bring about.
+pub(crate) fn wait_until(holds: impl Fn() -> bool) {
+    while !holds() {
+        std::thread::yield_now();
+    }
 }

@@ -26,7 +26,7 @@ pub(super) enum Lent {
     /// It is borrowed.
     Borrowed {
         /// The accesses that were located in it since: by them a loan is judged, so that one more or less does not matter.
-        reads: Cell<u32>,
+        reads: Cell<u64>,
     },
 }
 
@@ -60,8 +60,16 @@ impl Partition {
     /// Returns true if the partition is borrowed, and counts a read of it.
     fn serves_reader(&self) -> bool {
         let Lent::Borrowed { reads } = &self.lent else { return false };
-        reads.set(reads.get().saturating_add(1));
+        reads.set(reads.get() + 1);
         true
+    }
+
+    /// The reads that this worker has made in a borrowed partition; 0 in its own.
+    pub fn reads_in_place(&self) -> u64 {
+        match &self.lent {
+            Lent::Borrowed { reads } => reads.get(),
+            Lent::No | Lent::To(_) => 0,
+        }
     }
 
     /// Notes that a worker has given the partition back. After the last one, it may be changed again.
@@ -97,9 +105,14 @@ impl Tables {
         mode == LockMode::Shared && self.owned_at(place).is_some_and(Partition::serves_reader)
     }
 
+    /// Returns the borrowed partitions that this worker has.
+    pub fn borrowed(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
+        self.present().filter(|(_, partition)| partition.is_borrowed())
+    }
+
     /// Removes a borrowed partition, if this worker has it, and returns the number of reads of it here. No branch may have accesses
     /// in it.
-    pub fn drop_borrowed(&mut self, place: PartitionId) -> u32 {
+    pub fn drop_borrowed(&mut self, place: PartitionId) -> u64 {
         let dropped = self.shards[place.table.at()].take_borrowed(place.partition);
         match dropped.map(|partition| partition.lent) {
             Some(Lent::Borrowed { reads }) => reads.get(),

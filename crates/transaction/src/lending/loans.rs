@@ -70,10 +70,12 @@ impl Loans {
         (self.reads, self.due) = (0, self.wait);
     }
 
-    /// Notes that it was given back after so many reads in place, with the locks of so many transactions.
-    pub(super) fn end(&mut self, reads_in_place: u32, handed_over: usize) {
+    /// Notes that it was given back after so many reads in place, with the locks of so many transactions. Returns the price of the
+    /// loan, in reads by message.
+    pub(super) fn end(&mut self, reads_in_place: u64, handed_over: usize) -> u32 {
         let price = price(handed_over);
-        let gained = i64::from(reads_in_place).min(MOST_COUNTED * i64::from(price)) - i64::from(price);
+        let most = MOST_COUNTED * i64::from(price);
+        let gained = i64::try_from(reads_in_place).unwrap_or(most).min(most) - i64::from(price);
         self.balance += gained - self.balance / MEMORY;
         self.wait = if self.balance >= 0 {
             READS_BEFORE
@@ -83,6 +85,7 @@ impl Loans {
             (self.wait.max(price / 2) * 2).min(LONGEST_WAIT * price)
         };
         (self.reads, self.due) = (0, self.wait);
+        price
     }
 }
 
@@ -111,7 +114,7 @@ mod tests {
         handed_over: usize,
         loans: Loans,
         /// The reads in place since the partition was lent; `None` if it is not.
-        lent: Option<u32>,
+        lent: Option<u64>,
         cost: f64,
     }
 
@@ -122,7 +125,7 @@ mod tests {
 
         /// Makes accesses of which one in `every` is a write; `end` tells the rule how a loan ended. Returns the cost of an access,
         /// where one without lending has the cost of nearly 1.
-        fn run(&mut self, accesses: u32, every: u64, end: impl Fn(&mut Loans, u32, usize)) -> f64 {
+        fn run(&mut self, accesses: u32, every: u64, end: impl Fn(&mut Loans, u64, usize) -> u32) -> f64 {
             let before = self.cost;
             for _ in 0..accesses {
                 if self.seeded.one_in(every) {
@@ -145,8 +148,9 @@ mod tests {
     }
 
     /// Lends after two reads whatever happens, as a planted bug.
-    fn learns_nothing(loans: &mut Loans, _: u32, _: usize) {
+    fn learns_nothing(loans: &mut Loans, _: u64, handed_over: usize) -> u32 {
         *loans = Loans::default();
+        price(handed_over)
     }
 
     const WRITES: [u64; 7] = [2, 10, 30, 100, 1_000, 10_000, 1_000_000];

@@ -109,12 +109,15 @@ pub fn on_action(
     let branch = shard.branch_of(worker, txn);
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
+    let reads = action.request.mode == LockMode::Shared;
+    if reads {
+        lending::count_message(shard, place.table);
+    }
     if holder == worker.id() && !conflicts_on_owner(shard, txn, place, &action) {
-        let reads = action.request.mode == LockMode::Shared;
         let done = execute_on_owner(shard, txn, &branch, place, action, &mut dependents);
         note_event(worker, &branch.borrow());
         reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
-        if reads {
+        if reads && lending::is_shared(shard, place.table) {
             lending::note_read(worker, txn, place);
         }
         return;
@@ -173,10 +176,10 @@ pub fn on_actions(
     let branch = shard.branch_of(worker, origin.txn);
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
+    let read = phase.count_reads(shard, &group);
     let done = phase.run_free(worker, origin.txn, (&mut branch.borrow_mut(), &mut dependents), &group);
     match done {
         Ok(true) => {
-            let read = phase.places_read(&shard.tables.borrow(), &group);
             reply.send(worker, ActionReply::new(shard, &branch, Ok(phase), dependents));
             read.into_iter().for_each(|place| lending::note_read(worker, origin.txn, place));
         }

@@ -30,9 +30,10 @@ use super::access::{Accessor, NotedTogether, execute_free, is_free, is_free_in};
 use super::split::Split;
 use super::{ActionReply, Tx};
 use crate::branch::Branch;
+use crate::lending;
 use crate::lookups::BATCH;
 use crate::messages::call_actions;
-use crate::shard::EngineWorker;
+use crate::shard::{EngineWorker, Shard};
 use crate::trace::Stage;
 
 /// An action of a phase, with the owner of its data at the beginning of the phase.
@@ -88,16 +89,19 @@ impl PlannedPhase {
         execute_free(worker, txn, branch, &mut self.actions, &self.order[group.clone()])
     }
 
-    /// Returns the partitions of shared tables that actions of a group read.
-    pub(super) fn places_read(
-        &self,
-        tables: &Tables,
-        group: &Range<usize>,
-    ) -> SmallVec<[PartitionId; BATCH]> {
-        let requests = self.order[group.clone()].iter().map(|planned| &self.actions.requests()[planned.at]);
-        let is_shared = |request: &&Request| tables.catalog.tables[request.table.at()].is_shared;
-        let read = requests.filter(|request| request.mode == LockMode::Shared).filter(is_shared);
-        read.map(|request| request.locate(tables).0).collect()
+    /// Counts what a group reads here, for a transaction of another worker. Returns the partitions of shared tables among it.
+    pub(super) fn count_reads(&self, shard: &Shard, group: &Range<usize>) -> SmallVec<[PartitionId; BATCH]> {
+        let requests =
+            || self.order[group.clone()].iter().map(|planned| &self.actions.requests()[planned.at]);
+        let mut tables: SmallVec<[TableId; BATCH]> = requests().map(|request| request.table).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        if requests().all(|request| request.mode == LockMode::Shared) {
+            tables.iter().for_each(|table| lending::count_message(shard, *table));
+        }
+        tables.retain(|table| lending::is_shared(shard, *table));
+        let reads = |request: &&Request| request.mode == LockMode::Shared && tables.contains(&request.table);
+        requests().filter(reads).map(|request| request.locate(&shard.tables.borrow()).0).collect()
     }
 
     /// Sorts actions in the order of their owners and keys; actions on one key keep theirs.

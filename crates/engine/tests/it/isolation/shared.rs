@@ -1,14 +1,20 @@
 //! Shared tables: the scenarios of isolation again, with tables that are lent to their readers and recalled for each write, while
-//! partitions are split, merged and moved; and what lending promises besides.
+//! partitions are split, merged and moved; what lending promises besides; and the controller, which shares tables that nobody declared.
 
 use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use atrapos::catalog::{ColumnDef, Value};
-use atrapos::{ColumnType, KeyRange, LoadProgress, Route, Schema, Table, WorkerId, row};
+use atrapos::{
+    Adaptation, ColumnType, Database, KeyRange, LoadProgress, Route, Schema, Session, Table, TableRef,
+    WorkerId, row,
+};
 
 use super::{anomalies, bank, by_hand, hermitage, lists, simulated, threaded};
 use crate::indexes::{Users, user, users};
-use crate::support::{Engine, Items, for_seeds, item, load_items, open, until_done};
+use crate::support::{Engine, Item, Items, for_seeds, item, load_items, open, until_done, wait_until};
 
 pub(crate) fn shared_lists() -> Schema {
     lists::lists().shared("lists")
@@ -163,7 +169,7 @@ fn a_table_that_is_not_declared_as_shared_is_not_lent() {
 
 #[test]
 fn a_table_that_the_schema_lacks_is_not_shared() {
-    let refused = atrapos::Database::builder(anomalies::items().shared("item")).in_memory();
+    let refused = Database::builder(anomalies::items().shared("item")).in_memory();
     let why = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(why.contains("'item' is declared as shared, but the schema has no such table"), "{why}");
 }
@@ -256,4 +262,66 @@ fn loaded_rows_are_lent() {
     let mut engine = Engine::Threads(db, None);
     assert_eq!(read_elsewhere(&mut engine, 20), Ok(120));
     assert_eq!(engine.statistics().lent, 1);
+}
+
+/// Whether a worker's sessions write, and whether they end.
+#[derive(Default)]
+struct Load {
+    writes: AtomicBool,
+    ends: AtomicBool,
+}
+
+/// Reads rows of both workers, in transactions of two reads, and increments both if `load` says so, until it ends.
+/// Returns the number of increments.
+async fn read_and_write(session: &Session, items: TableRef<Items>, load: &Load) -> u64 {
+    let (mut written, home) = (0, Route::worker(session.worker()));
+    while !load.ends.load(Ordering::Relaxed) {
+        let writes = load.writes.load(Ordering::Relaxed);
+        let done = until_done(session, &home, async move |tx| {
+            tx.join_all([10, 80].map(|key| items.get(key))).await?;
+            if writes {
+                let add_one = |key| items.update(key, |row: &mut Item| row.value += 1);
+                tx.join_all([10, 80].map(add_one)).await?;
+            }
+            Ok(())
+        });
+        done.await.expect("it is done");
+        written += u64::from(writes);
+    }
+    written
+}
+
+#[test]
+fn the_controller_shares_what_all_read_until_it_is_written() {
+    let mut adaptation = Adaptation { sample_every: 1, ..Adaptation::default() };
+    let controller = &mut adaptation.controller;
+    (controller.interval, controller.interval_max) = (Duration::from_millis(20), Duration::from_millis(20));
+    // Without optimisation, all but messages takes long.
+    controller.share_gain = 0.001;
+    let db = Database::builder(anomalies::items()).workers(2).huge_pages(false).adaptation(adaptation);
+    let db = db.in_memory().expect("it opens");
+    let items = db.table::<Items>().expect("it is there");
+    let added = db.run(items.at(&80), async move |tx| {
+        tx.join_all([10, 80].map(|key| items.insert(key, item(0)))).await.map(drop)
+    });
+    added.expect("the rows are new");
+    let load = Arc::new(Load::default());
+    let sessions: Vec<_> = [0, 1, 0, 1]
+        .map(|worker| {
+            let load = Arc::clone(&load);
+            let run = async move |session: Session| read_and_write(&session, items, &load).await;
+            db.spawn_session(WorkerId(worker), run).expect("the database is open")
+        })
+        .into();
+    let decided = |words: &str| {
+        db.adaptation_history().iter().filter(|event| event.decision.to_string().contains(words)).count()
+    };
+    wait_until(|| decided("it is shared, and read in place") > 0 && db.statistics().lent > 0);
+    load.writes.store(true, Ordering::Relaxed);
+    wait_until(|| decided("it is shared no longer") > 0);
+    load.ends.store(true, Ordering::Relaxed);
+    let written: u64 = sessions.into_iter().map(|session| session.join().expect("it ends")).sum();
+    let row = db.run(items.at(&80), async move |tx| tx.get(items, 80).await).expect("it is read");
+    assert_eq!(row.map(|row| row.value as u64), Some(written));
+    db.verify().expect("nothing is wrong");
 }

@@ -1,0 +1,384 @@
+//! Tables that workers read although they do not own them: which of these are shared, so that they are read in place.
+//!
+//! A scheme brings together what is used together. What all workers read, such as a table of items, is near one of them at most, and
+//! each read of the others' costs messages under every scheme. Where such a table is hardly ever written, its partitions may be lent
+//! to the workers that read them: a virtual domain of all readers, which neither `ATraPos` nor the paper of virtual domains has.
+//!
+//! Owns: when a table becomes shared, and when it no longer is. Never: lends a partition: the engine does, for as long as nobody
+//! writes in it, and judges each loan by itself.
+//!
+//! # Rules
+//!
+//! - A table is shared when messages that only read it take [`share_gain`](super::ControllerSettings::share_gain) of the workers' time in
+//!   [`SEEN`] intervals one after another in which no better scheme was found. So what should move, since one worker alone reads it, moves.
+//! - Whether that pays is not predicted: who writes how often is not in the statistics, and a trial costs little, as the engine lends
+//!   seldom what never pays. A shared table is judged every [`JUDGED`] intervals: if its reads in place were fewer than its recalls have
+//!   cost, in reads by message, or if there were none, as it could never be lent, it is shared no longer.
+//! - It is tried again after a while, which doubles with each trial that failed.
+//!
+//! Invariants: the same counts give the same changes; a table that nobody reads stays as it is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Number of intervals one after another in which reads by message must stand out.
+const SEEN: u32 = 2;
+
+/// Number of intervals by which a shared table is judged.
+const JUDGED: u32 = 3;
+
+/// Time before a table that was shared in vain is shared again, in longest intervals.
+const WAIT_INTERVALS: u32 = 16;
+
+/// Number of times that this time may double.
+const WAIT_DOUBLINGS: u32 = 6;
+
+/// Counts of one table, over all workers, since any fixed moment. An index is a table of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableReads {
+    /// The number of the table.
+    pub table: u32,
+    /// Messages of other workers' transactions that read it and changed nothing.
+    pub messages: u64,
+    /// Reads that workers made in place, in partitions that are lent to them.
+    pub in_place: u64,
+    /// What recalls of lent partitions have cost, in reads by message.
+    pub price: u64,
+}
+
+/// Observation of what workers read elsewhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadsSeen {
+    /// Time of the observation, in nanoseconds since any fixed moment.
+    pub at_ns: u64,
+    /// Cycles that all workers were busy, since any fixed moment.
+    pub busy_cycles: f64,
+    /// The tables that may be shared.
+    pub tables: Vec<TableReads>,
+}
+
+/// Reasons for a change of what is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "sharing")]
+pub enum SharingReason {
+    /// Workers read a table that they do not own, and no scheme changes that.
+    ReadElsewhere {
+        /// Messages per second.
+        per_second: f64,
+        /// The share of all workers' time that these take.
+        share: f64,
+    },
+    /// Its reads in place were fewer than what its recalls cost.
+    Unpaid {
+        /// Reads in place, of the latest interval.
+        in_place: u64,
+        /// What recalls cost then, in reads by message.
+        price: u64,
+    },
+}
+
+/// Change of what is shared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SharingChange {
+    /// The number of the table.
+    pub table: u32,
+    /// The reason; it says which change it is.
+    pub reason: SharingReason,
+}
+
+impl SharingChange {
+    /// Returns true if the table is shared from now on, and false if it no longer is.
+    #[must_use]
+    pub const fn shares(&self) -> bool {
+        matches!(self.reason, SharingReason::ReadElsewhere { .. })
+    }
+}
+
+/// Limits of the rules.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// The share of all workers' time from which a table is shared.
+    pub(crate) share_gain: f64,
+    /// Cycles of a read by message.
+    pub(crate) message_cycles: f64,
+    pub(crate) interval_max: Duration,
+}
+
+/// What is known of one table.
+#[derive(Debug, Clone)]
+struct Known {
+    counts: TableReads,
+    /// Set while it is shared.
+    shared: Option<Shared>,
+    /// Intervals one after another in which reads by message stood out.
+    intervals: u32,
+    /// The time before which it is not shared again.
+    again_ns: u64,
+    /// Trials one after another that failed.
+    failed: u32,
+}
+
+/// A table that is shared.
+#[derive(Debug, Clone)]
+struct Shared {
+    since_ns: u64,
+    /// The intervals since it was judged.
+    intervals: u32,
+    /// The counts and the cycles of all workers then.
+    counts: TableReads,
+    busy_cycles: f64,
+}
+
+/// The tables that the controller has shared, and what it has seen of the others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sharing {
+    known: BTreeMap<u32, Known>,
+    /// The latest observation.
+    seen: Option<(u64, f64)>,
+}
+
+impl Sharing {
+    /// Takes note of what was read; returns the tables that are to be shared from now on, or no longer. `is_settled` says whether the
+    /// scheme was kept because there is no better one.
+    pub(crate) fn consider(
+        &mut self,
+        seen: &ReadsSeen,
+        is_settled: bool,
+        limits: &Limits,
+    ) -> Vec<SharingChange> {
+        let (since_ns, busy_cycles) = self.seen.replace((seen.at_ns, seen.busy_cycles)).unwrap_or_default();
+        let mut before = std::mem::take(&mut self.known);
+        let mut changes = Vec::new();
+        for counts in &seen.tables {
+            let known = before.remove(&counts.table);
+            let is_new = known.is_none();
+            let mut known = known.unwrap_or_else(|| Known::new(counts));
+            let latest = Span {
+                seconds: seen.at_ns.saturating_sub(since_ns) as f64 / 1e9,
+                busy_cycles: seen.busy_cycles - busy_cycles,
+                reads: counts.since(&known.counts),
+            };
+            known.counts = counts.clone();
+            let reason = match known.shared.take() {
+                None if is_new || !is_settled => {
+                    known.intervals = 0;
+                    None
+                }
+                None => known.read_elsewhere(seen, &latest, limits),
+                Some(shared) => known.unpaid(seen, shared, limits),
+            };
+            changes.extend(reason.map(|reason| SharingChange { table: counts.table, reason }));
+            self.known.insert(counts.table, known);
+        }
+        changes
+    }
+}
+
+impl TableReads {
+    /// What was counted since `earlier`.
+    fn since(&self, earlier: &TableReads) -> TableReads {
+        TableReads {
+            table: self.table,
+            messages: self.messages.saturating_sub(earlier.messages),
+            in_place: self.in_place.saturating_sub(earlier.in_place),
+            price: self.price.saturating_sub(earlier.price),
+        }
+    }
+}
+
+/// What was counted in some time.
+struct Span {
+    seconds: f64,
+    busy_cycles: f64,
+    reads: TableReads,
+}
+
+impl Span {
+    /// The share of all workers' time that the messages take.
+    fn share(&self, limits: &Limits) -> f64 {
+        let cycles = self.reads.messages as f64 * limits.message_cycles;
+        if self.busy_cycles > 0.0 { cycles / self.busy_cycles } else { 0.0 }
+    }
+}
+
+impl Known {
+    fn new(counts: &TableReads) -> Known {
+        Known { counts: counts.clone(), shared: None, intervals: 0, again_ns: 0, failed: 0 }
+    }
+
+    /// Judges a table that is not shared, by the latest interval.
+    fn read_elsewhere(&mut self, seen: &ReadsSeen, latest: &Span, limits: &Limits) -> Option<SharingReason> {
+        let share = latest.share(limits);
+        self.intervals = if share >= limits.share_gain { self.intervals + 1 } else { 0 };
+        if self.intervals < SEEN || seen.at_ns < self.again_ns {
+            return None;
+        }
+        self.intervals = 0;
+        self.shared = Some(Shared {
+            since_ns: seen.at_ns,
+            intervals: 0,
+            counts: self.counts.clone(),
+            busy_cycles: seen.busy_cycles,
+        });
+        let per_second = latest.reads.messages as f64 / latest.seconds.max(1e-9);
+        Some(SharingReason::ReadElsewhere { per_second, share: share.min(1.0) })
+    }
+
+    /// Judges a table that is shared.
+    fn unpaid(&mut self, seen: &ReadsSeen, mut shared: Shared, limits: &Limits) -> Option<SharingReason> {
+        shared.intervals += 1;
+        if shared.intervals < JUDGED {
+            self.shared = Some(shared);
+            return None;
+        }
+        let judged = Span {
+            seconds: 0.0,
+            busy_cycles: seen.busy_cycles - shared.busy_cycles,
+            reads: self.counts.since(&shared.counts),
+        };
+        let TableReads { in_place, price, .. } = judged.reads;
+        let is_never_lent = in_place == 0 && judged.share(limits) >= limits.share_gain;
+        if in_place >= price && !is_never_lent {
+            let (counts, busy_cycles) = (self.counts.clone(), seen.busy_cycles);
+            self.shared = Some(Shared { intervals: 0, counts, busy_cycles, ..shared });
+            return None;
+        }
+        let wait = |failed: u32| limits.interval_max * WAIT_INTERVALS * (1 << failed.min(WAIT_DOUBLINGS));
+        let has_served =
+            u128::from(seen.at_ns.saturating_sub(shared.since_ns)) > wait(self.failed).as_nanos();
+        let failed = if has_served { 0 } else { self.failed };
+        let wait_ns = u64::try_from(wait(failed).as_nanos()).unwrap_or(u64::MAX);
+        self.again_ns = seen.at_ns.saturating_add(wait_ns);
+        self.failed = failed + 1;
+        Some(SharingReason::Unpaid { in_place, price })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits =
+        Limits { share_gain: 0.05, message_cycles: 2_000.0, interval_max: Duration::from_secs(8) };
+
+    /// A table under observation, once a second, by two workers that are always busy.
+    struct World {
+        sharing: Sharing,
+        seen: ReadsSeen,
+    }
+
+    impl World {
+        fn new() -> World {
+            let table = TableReads { table: 3, messages: 0, in_place: 0, price: 0 };
+            let mut world = World {
+                sharing: Sharing::default(),
+                seen: ReadsSeen { at_ns: 0, busy_cycles: 0.0, tables: vec![table] },
+            };
+            assert_eq!(world.second(0, 0, 0, true), None);
+            world
+        }
+
+        fn second(&mut self, messages: u64, in_place: u64, price: u64, is_settled: bool) -> Option<bool> {
+            self.seen.at_ns += 1_000_000_000;
+            self.seen.busy_cycles += 4e9;
+            let table = &mut self.seen.tables[0];
+            table.messages += messages;
+            table.in_place += in_place;
+            table.price += price;
+            let changes = self.sharing.consider(&self.seen, is_settled, &LIMITS);
+            assert!(changes.len() < 2 && changes.iter().all(|change| change.table == 3));
+            changes.first().map(SharingChange::shares)
+        }
+
+        /// Lets the table be shared.
+        fn shared() -> World {
+            let mut world = World::new();
+            assert_eq!(world.second(1_000_000, 0, 0, true), None);
+            assert_eq!(world.second(1_000_000, 0, 0, true), Some(true));
+            world
+        }
+    }
+
+    #[test]
+    fn what_is_read_elsewhere_is_shared_when_no_scheme_is_better() {
+        let mut world = World::new();
+        for _ in 0..10 {
+            assert_eq!(world.second(1_000_000, 0, 0, false), None, "the scheme changes");
+        }
+        assert_eq!(world.second(1_000_000, 0, 0, true), None, "once may be by chance");
+        assert_eq!(world.second(1_000, 0, 0, true), None);
+        assert_eq!(world.second(1_000_000, 0, 0, true), None);
+        let reason = SharingReason::ReadElsewhere { per_second: 1e6, share: 0.5 };
+        world.seen.tables[0].messages += 1_000_000;
+        world.seen.at_ns += 1_000_000_000;
+        world.seen.busy_cycles += 4e9;
+        let changes = world.sharing.consider(&world.seen, true, &LIMITS);
+        assert_eq!(changes, [SharingChange { table: 3, reason }]);
+        for _ in 0..1_000 {
+            assert_eq!(world.second(0, 1_000_000, 10, true), None, "it pays");
+            assert_eq!(world.second(0, 0, 0, true), None, "nobody reads");
+        }
+    }
+
+    #[test]
+    fn few_reads_elsewhere_are_left_alone() {
+        let mut world = World::new();
+        for _ in 0..100 {
+            assert_eq!(world.second(90_000, 0, 0, true), None);
+        }
+        assert_eq!(world.second(110_000, 0, 0, true), None);
+        assert_eq!(world.second(110_000, 0, 0, true), Some(true));
+    }
+
+    #[test]
+    fn what_does_not_pay_is_shared_no_longer_and_tried_again_ever_later() {
+        for unpaid in [(50_000, 100, 200), (1_000_000, 0, 0)] {
+            let mut world = World::shared();
+            let mut waits = Vec::new();
+            for _ in 0..4 {
+                let (messages, in_place, price) = unpaid;
+                for _ in 1..JUDGED {
+                    assert_eq!(world.second(messages, in_place, price, true), None);
+                }
+                assert_eq!(world.second(messages, in_place, price, true), Some(false));
+                waits.push((1..).find(|_| world.second(1_000_000, 0, 0, true).is_some()).unwrap_or(0));
+            }
+            assert_eq!(waits, [128, 256, 512, 1_024], "{unpaid:?}");
+        }
+    }
+
+    #[test]
+    fn a_loan_that_was_dear_once_is_no_reason() {
+        let mut world = World::shared();
+        for _ in 0..100 {
+            assert_eq!(world.second(10, 100, 200, true), None);
+            assert_eq!(world.second(10, 500, 200, true), None);
+        }
+    }
+
+    #[test]
+    fn a_table_that_has_served_long_is_tried_again_soon() {
+        let mut world = World::shared();
+        for _ in 0..201 {
+            assert_eq!(world.second(0, 1_000_000, 10, true), None);
+        }
+        for _ in 1..JUDGED {
+            assert_eq!(world.second(1_000_000, 1, 2, true), None);
+        }
+        assert_eq!(world.second(1_000_000, 1, 2, true), Some(false));
+        assert_eq!((1..).find(|_| world.second(1_000_000, 0, 0, true).is_some()), Some(128));
+    }
+
+    #[test]
+    fn tables_come_and_go() {
+        let mut world = World::shared();
+        let table = TableReads { table: 4, messages: 5_000_000, in_place: 0, price: 0 };
+        world.seen.tables.push(table);
+        assert_eq!(world.second(0, 1_000_000, 0, true), None, "what it has read before does not count");
+        world.seen.tables.remove(0);
+        world.seen.tables[0].table = 3;
+        assert_eq!(world.second(1_000_000, 0, 0, true), None, "another table of its number is not known");
+    }
+}
