@@ -284,9 +284,15 @@ impl Simulation {
         outcome
     }
 
-    /// Has a table shared on one worker from now on, or no longer, as the controller of a database has it on all.
-    pub fn share(&self, worker: WorkerId, table: TableId, shared: bool) {
-        lending::set_shared(&self.workers[worker.index()], table, shared);
+    /// Has a table shared from now on, or no longer, as the controller of a database does. Returns false, and does nothing, while a
+    /// statement or a change of the scheme is under way.
+    pub fn share(&self, table: TableId, shared: bool) -> bool {
+        let (Some(_definitions), Some(_scheme)) = (self.catalogs.try_keep(), self.scheme_token.try_take())
+        else {
+            return false;
+        };
+        self.workers.iter().for_each(|worker| lending::set_shared(worker, table, shared));
+        true
     }
 
     /// Changes the scheme while the simulation is stepped, when changes begun before have ended and no statement keeps it.

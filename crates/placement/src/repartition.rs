@@ -74,9 +74,11 @@ pub async fn carry_out(
     published: &PublishedScheme,
 ) -> Result<RepartitionReport, Abort> {
     // What is lent cannot be cut or moved.
-    hold_off_everywhere(worker).await?;
+    let holds = hold_off_everywhere(worker).await?;
     let done = carry_out_all(worker, changes, published).await;
-    allow_everywhere(worker);
+    if holds {
+        allow_everywhere(worker);
+    }
     done
 }
 

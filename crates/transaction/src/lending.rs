@@ -23,7 +23,7 @@
 //!   at the owner like any other.
 //! - *Durability*: a partition is lent when all that has been committed in it is durable; so who reads at a borrower waits for nothing.
 //! - *Other changes* (a load, a statement, a change of the scheme) hold lending off on all workers first ([`hold_off_everywhere`]),
-//!   which recalls all that is lent. They do so whether or not a table is shared now, since the controller may share one meanwhile.
+//!   which recalls all that is lent, if a table is shared or ever was. The controller shares none while one of them is under way.
 //! - *A table that is no longer shared* is not lent again; what is lent stays lent until it is recalled.
 //!
 //! # When it pays
@@ -66,6 +66,8 @@ pub struct Lending {
     held_off: Cell<u32>,
     /// By table: true if the controller has it shared.
     shared: RefCell<Vec<bool>>,
+    /// True once the controller has shared a table: loans may outlast the sharing.
+    has_shared: Cell<bool>,
     /// What was read of each table, by message and in place.
     counts: Counts,
 }
@@ -104,9 +106,15 @@ pub(crate) fn is_shared(shard: &Shard, table: TableId) -> bool {
     shard.tables.borrow().catalog.tables[table.at()].is_shared || shard.lending.shares(table)
 }
 
+/// Returns true if a partition may be lent here now, or was once.
+fn may_have_lent(shard: &Shard) -> bool {
+    shard.lending.has_shared.get() || shard.tables.borrow().catalog.tables.iter().any(|table| table.is_shared)
+}
+
 /// Has a table shared on this worker from now on, or no longer. A table that is declared as shared stays so. An index is a table of its
-/// own here.
+/// own here. The caller excludes whoever holds lending off, and does so on all workers.
 pub fn set_shared(worker: &EngineWorker, table: TableId, shared: bool) {
+    worker.shard().lending.has_shared.set(true);
     let mut marks = worker.shard().lending.shared.borrow_mut();
     if marks.len() <= table.at() {
         marks.resize(table.at() + 1, false);
@@ -282,11 +290,15 @@ fn allow(worker: &Rc<EngineWorker>) {
     shard.lending.loans.borrow_mut().retain(|(place, _), _| tables.owned_at(*place).is_some());
 }
 
-/// Holds lending off on all workers, and recalls all that is lent, until [`allow_everywhere`] is called as often.
+/// Holds lending off on all workers, and recalls all that is lent, until [`allow_everywhere`] is called as often. Does nothing, and
+/// returns false, if no table is shared or ever was.
 ///
 /// # Errors
 /// The database is closing.
-pub async fn hold_off_everywhere(worker: &Rc<EngineWorker>) -> Result<(), Abort> {
+pub async fn hold_off_everywhere(worker: &Rc<EngineWorker>) -> Result<bool, Abort> {
+    if !may_have_lent(worker.shard()) {
+        return Ok(false);
+    }
     for other in (0..worker.workers()).map(|other| WorkerId(other as u16)) {
         let answer: Result<Result<(), Abort>, Lost> = worker
             .call(other, |worker: &Rc<EngineWorker>, reply: Reply<Result<(), Abort>>| {
@@ -299,10 +311,10 @@ pub async fn hold_off_everywhere(worker: &Rc<EngineWorker>) -> Result<(), Abort>
             .await;
         answer.map_err(|Lost| Abort::shutting_down())??;
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Ends one [`hold_off_everywhere`].
+/// Ends one [`hold_off_everywhere`] that returned true.
 pub fn allow_everywhere(worker: &Rc<EngineWorker>) {
     for other in (0..worker.workers()).map(|other| WorkerId(other as u16)) {
         worker.send(other, allow);
@@ -310,24 +322,30 @@ pub fn allow_everywhere(worker: &Rc<EngineWorker>) {
 }
 
 /// Lending held off on all workers, for a thread that is none, until this is dropped.
-pub struct HeldOff<'a>(&'a Handle<Shard>);
+pub struct HeldOff<'a> {
+    handle: &'a Handle<Shard>,
+    /// Set if there is something to be held off.
+    holds: bool,
+}
 
 impl<'a> HeldOff<'a> {
-    /// Holds lending off, and recalls all that is lent.
+    /// Holds lending off, if a table is shared or ever was, and recalls all that is lent.
     ///
     /// # Errors
     /// The database is closing.
     pub fn new(handle: &'a Handle<Shard>) -> Result<HeldOff<'a>, Abort> {
-        run_task_on_worker(handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
+        let held = run_task_on_worker(handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
             hold_off_everywhere(&worker).await
-        })??;
-        Ok(HeldOff(handle))
+        });
+        Ok(HeldOff { handle, holds: held?? })
     }
 }
 
 impl Drop for HeldOff<'_> {
     fn drop(&mut self) {
-        // A database that is closing lends nothing more.
-        let _ = start_on_worker(self.0, WorkerId(0), allow_everywhere);
+        if self.holds {
+            // A database that is closing lends nothing more.
+            let _ = start_on_worker(self.handle, WorkerId(0), allow_everywhere);
+        }
     }
 }

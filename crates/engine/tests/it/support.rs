@@ -452,8 +452,7 @@ fn deployed_sessions<R: Send + 'static>(
     Ok(ended)
 }
 
-/// Lets a simulation run while its scheme is changed, and tables become shared and not shared on one worker after another, until its
-/// sessions have ended.
+/// Lets a simulation run while its scheme is changed, and tables become shared and not shared, until its sessions have ended.
 fn shuffle_simulated(simulation: &mut Simulation, shuffle: &mut Shuffle, workers: u64) -> Result<(), String> {
     // A run that takes longer is left to run without: then it comes to rest or never does.
     for _ in 0..SHUFFLES_MAX {
@@ -468,7 +467,7 @@ fn shuffle_simulated(simulation: &mut Simulation, shuffle: &mut Shuffle, workers
         outcome.map_err(|abort| abort.to_string())?;
         let tables = simulation.scheme().families().flat_map(|(_, tables)| tables).count() as u64;
         let table = TableId(shuffle.0.below(tables) as u16);
-        simulation.share(WorkerId(shuffle.0.below(workers) as u16), table, shuffle.0.chance(60));
+        simulation.share(table, shuffle.0.chance(60));
         simulation.run_for(shuffle.0.below(60));
         if simulation.tasks() == 0 {
             break;

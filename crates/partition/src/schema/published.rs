@@ -5,7 +5,7 @@
 //! removed one loses its name first. Never: is used by a transaction; workers have the catalog in their
 //! [`Tables`](crate::partition::Tables).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::Catalog;
 
@@ -36,6 +36,15 @@ impl PublishedCatalog {
     /// Locks the definitions: only the holder may change them. Taken before any other lock.
     pub fn keep(&self) -> MutexGuard<'_, ()> {
         self.statement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks the definitions, as [`keep`](PublishedCatalog::keep) does, if nobody else has them.
+    pub fn try_keep(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.statement.try_lock() {
+            Ok(kept) => Some(kept),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The catalog that clients use.

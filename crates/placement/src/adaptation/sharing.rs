@@ -14,12 +14,16 @@ use super::settings::AdaptationEvent;
 
 impl Adaptive {
     /// Lets the controller look at what workers read elsewhere, after the decision of an interval, and marks the tables that it has
-    /// shared. Returns entries for the history.
+    /// shared. Returns entries for the history. It waits for the next interval while a statement, a load or a change of the scheme is under
+    /// way: these hold lending off only if a table was shared when they began.
     pub(super) fn share(
         &self,
         controller: &mut Controller,
         after: &Decision,
     ) -> Result<Vec<AdaptationEvent>, Abort> {
+        let (Some(_definitions), Ok(_scheme)) = (self.catalogs.try_keep(), self.scheme.try_lock()) else {
+            return Ok(Vec::new());
+        };
         let seen = self.reads_seen(after.at_ns)?;
         let changes = controller.share(after, &seen);
         let mut events = Vec::new();
