@@ -123,6 +123,11 @@ pub(crate) fn mixes(all: &str, percent: &[u8], names: &[&str]) -> String {
     format!("Mixes: standard (all {all}, {} in a hundred), {}.", percent.join("/"), names.join(", "))
 }
 
+/// Returns the end of a title that says so if tables are apart.
+pub(crate) fn apart_or_not(is_apart: bool) -> &'static str {
+    if is_apart { ", tables apart" } else { "" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
