@@ -193,8 +193,13 @@ fn tpcb_leaves_sound_data() {
 
 #[test]
 fn smallbank_leaves_sound_data() {
-    let config =
-        SmallBankConfig { customers: 20, mix: SmallBankMix::Standard, skew: Skew::Zipf(0.99), apart: false, seed: 13 };
+    let config = SmallBankConfig {
+        customers: 20,
+        mix: SmallBankMix::Standard,
+        skew: Skew::Zipf(0.99),
+        apart: false,
+        seed: 13,
+    };
     run_and_audit(&SmallBank::new(config).expect("customers"));
 }
 

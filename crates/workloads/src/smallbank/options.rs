@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::parameters::{Class, Mix, Skew};
 use super::{CUSTOMERS_DEFAULT, HOTSPOT_SHARE_DEFAULT, SmallBank, SmallBankConfig, THETA_DEFAULT};
-use crate::registry::{BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes};
+use crate::registry::{
+    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+};
 use crate::text::count;
 
 /// SmallBank: six short transactions on the accounts of customers of whom some are very popular.

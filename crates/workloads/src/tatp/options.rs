@@ -8,7 +8,9 @@ use serde_json::json;
 use super::parameters::{Class, Mix};
 use super::{SUBSCRIBERS_DEFAULT, Tatp};
 use crate::keys::KeyChoice;
-use crate::registry::{BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes};
+use crate::registry::{
+    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+};
 use crate::text::count;
 
 /// TATP: seven short transactions on the subscribers of a phone network.

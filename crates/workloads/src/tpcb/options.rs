@@ -51,8 +51,7 @@ impl Options for TpcbOptions {
             remote * 100.0,
             apart_or_not(apart)
         );
-        let settings =
-            json!({ "branches": branches, "accounts_per_branch": accounts_per_branch, "remote": remote, "apart": apart });
+        let settings = json!({ "branches": branches, "accounts_per_branch": accounts_per_branch, "remote": remote, "apart": apart });
         Ok(visitor.visit(workload, Choice::new(title, settings)))
     }
 }

@@ -9,7 +9,9 @@ use super::generator::{CUSTOMERS, ITEMS};
 use super::parameters::{Class, Mix, Remote};
 use super::terminal::Deliveries;
 use super::{Tpcc, TpccConfig, WAREHOUSES_DEFAULT, terminals_per_worker};
-use crate::registry::{BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes};
+use crate::registry::{
+    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+};
 use crate::text::count;
 
 /// TPC-C: five transactions of a wholesale supplier with warehouses.
