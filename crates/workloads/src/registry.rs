@@ -99,6 +99,12 @@ impl Choice {
     pub fn new(title: String, settings: Value) -> Choice {
         Choice { title, settings, per_minute: None, sessions_per_worker: None }
     }
+
+    /// Returns true if tables are apart: each table and index is a family of its own.
+    #[must_use]
+    pub fn has_tables_apart(&self) -> bool {
+        self.settings["apart"] == Value::Bool(true)
+    }
 }
 
 /// Transaction classes that run in one configuration.

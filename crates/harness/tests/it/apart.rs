@@ -3,7 +3,9 @@
 
 use std::sync::Mutex;
 
-use atrapos::{Adaptation, Database, Key, KeyBuf, LoadProgress, Scheme, SchemeChange, SchemeSearch, WorkerId};
+use atrapos::{
+    Adaptation, Database, Key, KeyBuf, LoadProgress, Scheme, SchemeChange, SchemeSearch, WorkerId,
+};
 use atrapos_harness::driver::Routing;
 use atrapos_workloads::smallbank::{SmallBank, SmallBankConfig};
 use atrapos_workloads::tatp::Tatp;
