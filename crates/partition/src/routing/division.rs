@@ -179,8 +179,8 @@ impl FamilyScheme {
         for (lower, upper, instance) in ranges.iter() {
             let workers = division.workers[usize::from(instance.0)];
             let inside = cuts_within(name, splits, (lower, upper), workers)?;
-            // Ranges of families without declared cuts are dealt out, as the naive scheme does with families.
-            let first = if splits.is_none() { at } else { 0 };
+            // Ranges of one partition are dealt out, as the naive scheme does with families.
+            let first = if inside.is_empty() { at } else { 0 };
             let places = (0..=inside.len()).map(|part| (instance, (first + part) % workers));
             owners.extend(places.map(|place| division.owner(place)));
             cuts.extend(lower.cloned().into_iter().chain(inside));
