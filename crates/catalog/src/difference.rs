@@ -38,14 +38,16 @@ impl Definitions {
                 ));
             }
             // Who declares everything decides what is read-only.
-            if let Some(difference) = self.tree_difference(number as u16, declared, number as u16) {
+            let difference = self.tree_difference(number as u16, declared, number as u16);
+            if let Some(difference) = difference.or_else(|| self.family_difference(number, declared_tree)) {
                 return Some(difference);
             }
         }
         self.foreign_key_difference(declared)
     }
 
-    /// The first difference between the table or index of a number here and that of a number there, or nothing if they agree.
+    /// The first difference between the table or index of a number here and that of a number there, or nothing if they agree. With which
+    /// others it is cut makes no difference to what a type is for.
     #[must_use]
     pub fn difference_of(&self, stored: u16, declarations: &Definitions, declared: u16) -> Option<String> {
         self.tree_difference(stored, declarations, declared).or_else(|| {
@@ -83,12 +85,6 @@ impl Definitions {
                 return Some(difference);
             }
         }
-        if tree.family() != declared_tree.family() {
-            let (stored, declared) = (tree.family(), declared_tree.family());
-            return Some(format!(
-                "{what} `{name}` is in family `{stored}` in the database but is declared in family `{declared}`"
-            ));
-        }
         let (key, declared_key) = (self.key_fields(stored), declarations.key_fields(declared));
         if !keys_agree(&key, &declared_key) {
             let (stored, declared) = (describe(&key), describe(&declared_key));
@@ -100,6 +96,14 @@ impl Definitions {
             (TreeDef::Table(table), TreeDef::Table(declared)) => table_difference(table, declared),
             _ => None,
         }
+    }
+
+    fn family_difference(&self, number: usize, declared: &TreeDef) -> Option<String> {
+        let tree = self.trees.get(number)?;
+        (tree.family() != declared.family()).then(|| {
+            let (what, name, stored, declared) = (tree.noun(), tree.name(), tree.family(), declared.family());
+            format!("{what} `{name}` is in family `{stored}` in the database but is declared in family `{declared}`")
+        })
     }
 
     fn foreign_key_difference(&self, declared: &Definitions) -> Option<String> {

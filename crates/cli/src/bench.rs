@@ -205,6 +205,7 @@ pub(crate) fn workload(bench: &WorkloadBench) -> Result<(), CliError> {
     let mut config = RunConfig::of(&bench.run)?;
     let common = Common { workers: config.workers, seed: config.seed };
     let Configured { name, choice, workload } = bench.given.configure(common).map_err(CliError::bad_input)?;
+    config::check_apart(&choice, config.engine)?;
     if let (Some(sessions), false) = (choice.sessions_per_worker, config.clients_given) {
         config.clients = config::sessions_per_worker(sessions, NonZeroUsize::MIN, NonZeroUsize::MIN)?;
         config.clients_given = true;

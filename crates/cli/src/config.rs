@@ -13,6 +13,7 @@ use atrapos_baselines::domains::TableStructure;
 use atrapos_harness::driver::{Clients, LiveLatency, Routing};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_topology::Machine;
+use atrapos_workloads::registry::Choice;
 
 use crate::args::{
     AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, PartitioningArg,
@@ -438,6 +439,17 @@ fn set(controller: &mut ControllerSettings, given: &str) -> Result<(), CliError>
         CliError::bad_input(format!("--set {name} takes a number in {}, not '{value}'", setting.unit))
     })?;
     setting.give(controller, number).map_err(CliError::bad_input)
+}
+
+/// Refuses tables apart in an engine whose threads share the data.
+pub(crate) fn check_apart(choice: &Choice, engine: EngineArg) -> Result<(), CliError> {
+    if choice.has_tables_apart() && engine.shares_data() {
+        return Err(CliError::bad_input(format!(
+            "--apart says how workers divide the tables that they own, and {} has none; leave one of them out",
+            engine.name()
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the settings by which a database adapts itself.

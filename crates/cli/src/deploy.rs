@@ -69,6 +69,7 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let durability = config::durability_of(args.durability, args.max_loss_ms)?;
     let (kind, plan) = plan(args, layout)?;
     let Configured { workload, choice, .. } = configure(command, &plan)?;
+    config::check_apart(&choice, engine)?;
     if let Some(file) = &args.file {
         let keys = division(workload.schema(), InstanceId(0), plan.workers(), &plan.keys());
         keys.map_err(|error| file::refuse(file, &error))?;

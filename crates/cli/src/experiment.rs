@@ -4,6 +4,7 @@
 //! Owns: the order of the steps: checking, running, showing and writing. Never: measures anything itself (the workloads
 //! crate does), or formats it (the modules below do).
 
+mod apart;
 pub(crate) mod args;
 mod costs;
 mod islands;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use atrapos::{Builder, Database, Schema};
 use atrapos_harness::experiment::{
-    ExperimentError, Setup, Watched, ladder as rungs, monitoring, repartitioning, scenario,
+    ExperimentError, Setup, Watched, apart as families, ladder as rungs, monitoring, repartitioning, scenario,
 };
 use serde_json::{Value, json};
 
@@ -126,6 +127,7 @@ fn run_adapting(experiment: Experiment, args: &ExperimentArgs) -> Result<(), Cli
         (Some(scenario), available) => scenario::check(scenario, &setup, available),
         (None, available) if experiment == Experiment::MonitoringCost => monitoring::check(&setup, available),
         (None, available) if experiment == Experiment::AtraposFig6 => rungs::check(&setup, available),
+        (None, available) if experiment == Experiment::AdaptApart => families::check(&setup, available),
         (None, available) => repartitioning::check(&setup, available),
     }
     .map_err(refused)?;
@@ -171,6 +173,7 @@ fn run(experiment: Experiment, setup: &Setup<'_>, rounds: u32, pairs: u32) -> Re
         Some(scenario) => scenario.length(setup, rounds),
         None if experiment == Experiment::MonitoringCost => monitoring::length(setup, pairs),
         None if experiment == Experiment::AtraposFig6 => rungs::length(setup, rounds),
+        None if experiment == Experiment::AdaptApart => families::length(setup, rounds),
         None => repartitioning::length(setup),
     };
     let bar = RunBar::new(format!("{}: ", experiment.name()), Duration::ZERO, length);
@@ -190,6 +193,9 @@ fn run(experiment: Experiment, setup: &Setup<'_>, rounds: u32, pairs: u32) -> Re
         None if experiment == Experiment::AtraposFig6 => rungs::run(setup, rounds, flag, &mut watch)
             .map_err(refused)
             .and_then(|results| ladder::report(setup, &results)),
+        None if experiment == Experiment::AdaptApart => families::run(setup, rounds, flag, &mut watch)
+            .map_err(refused)
+            .and_then(|rounds| apart::report(setup, &rounds)),
         None => repartitioning::run(setup, flag, &mut watch)
             .map_err(refused)
             .and_then(|costs| costs::repartitioning(setup, &costs)),

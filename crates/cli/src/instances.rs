@@ -131,6 +131,12 @@ pub(crate) fn run(
     mut config: RunConfig,
 ) -> Result<(), CliError> {
     check(args, &mut config)?;
+    if choice.has_tables_apart() {
+        return Err(CliError::bad_input(
+            "--apart lets tables move one by one, and clients of instances use only keys of their worker, so that none moves; leave it out, \
+             or --instances",
+        ));
+    }
     if let Some(place) = &args.instances.member {
         return run_member(workload, config, Place::read(place)?);
     }

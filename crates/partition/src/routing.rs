@@ -222,12 +222,13 @@ pub struct Scheme {
 
 impl Scheme {
     /// Creates the naive scheme that a new database starts with: the declared cuts, with the partitions on `workers` in turn.
-    /// A family without declared cuts is one partition; such families are assigned to the workers in turn.
+    /// A family without declared cuts is one partition; such families are assigned to the workers in turn. Families that are declared with
+    /// the same cuts have the same owners, also where there are so few keys that nothing is cut.
     #[doc(hidden)]
     pub fn naive(catalog: &Catalog, workers: &[WorkerId]) -> Result<Scheme, SchemaError> {
         let families = catalog.families.iter().enumerate().map(|(at, (name, splits))| {
             let cuts = naive_cuts(name, splits.as_ref(), workers.len())?;
-            let first = if cuts.is_empty() { at } else { 0 };
+            let first = if splits.is_none() { at } else { 0 };
             let owners = (0..=cuts.len()).map(|i| workers[(first + i) % workers.len()]).collect();
             Ok(Arc::new(FamilyScheme::new(cuts, owners)))
         });

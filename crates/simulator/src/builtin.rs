@@ -4,7 +4,7 @@
 
 use crate::scenario::Scenario;
 
-const FILES: [&str; 19] = [
+const FILES: [&str; 21] = [
     include_str!("../scenarios/uniform.toml"),
     include_str!("../scenarios/figure-10.toml"),
     include_str!("../scenarios/figure-11.toml"),
@@ -16,6 +16,8 @@ const FILES: [&str; 19] = [
     include_str!("../scenarios/mirrored.toml"),
     include_str!("../scenarios/in-stages.toml"),
     include_str!("../scenarios/shuffled.toml"),
+    include_str!("../scenarios/hot-row-apart.toml"),
+    include_str!("../scenarios/hot-row-together.toml"),
     include_str!("../scenarios/growth.toml"),
     include_str!("../scenarios/rare-heavy.toml"),
     include_str!("../scenarios/low-load.toml"),

@@ -99,6 +99,12 @@ impl Choice {
     pub fn new(title: String, settings: Value) -> Choice {
         Choice { title, settings, per_minute: None, sessions_per_worker: None }
     }
+
+    /// Returns true if tables are apart: each table and index is a family of its own.
+    #[must_use]
+    pub fn has_tables_apart(&self) -> bool {
+        self.settings["apart"] == Value::Bool(true)
+    }
 }
 
 /// Transaction classes that run in one configuration.
@@ -121,6 +127,11 @@ pub(crate) const EXPLAINED_SEED: u64 = 1;
 pub(crate) fn mixes(all: &str, percent: &[u8], names: &[&str]) -> String {
     let percent: Vec<String> = percent.iter().map(u8::to_string).collect();
     format!("Mixes: standard (all {all}, {} in a hundred), {}.", percent.join("/"), names.join(", "))
+}
+
+/// Returns the end of a title that says so if tables are apart.
+pub(crate) fn apart_or_not(is_apart: bool) -> &'static str {
+    if is_apart { ", tables apart" } else { "" }
 }
 
 #[cfg(test)]

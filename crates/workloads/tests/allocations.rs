@@ -154,7 +154,9 @@ fn tatp() {
         "standard",
     ] {
         let of_class = mix.parse().expect("a class");
-        allocates_nothing(mix, &Tatp::new(2_000, of_class, KeyChoice::Uniform, 1).expect("possible"));
+        let tatp = Tatp::new(2_000, of_class, KeyChoice::Uniform, 1).expect("possible");
+        allocates_nothing(mix, &tatp);
+        allocates_nothing(&format!("{mix}, tables apart"), &tatp.apart());
     }
 }
 
@@ -184,5 +186,7 @@ fn tpcc() {
             ..TpccConfig::default()
         };
         allocates_nothing(mix, &Tpcc::new(config).expect("possible"));
+        let apart = TpccConfig { apart: true, ..config };
+        allocates_nothing(&format!("{mix}, tables apart"), &Tpcc::new(apart).expect("possible"));
     }
 }

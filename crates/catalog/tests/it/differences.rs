@@ -129,6 +129,14 @@ fn who_declares_everything_decides_what_is_read_only() {
 }
 
 #[test]
+fn a_type_is_looked_up_in_whatever_family_its_table_is() {
+    let mut declared = bank();
+    table_of(&mut declared).family = "other".to_owned();
+    assert_eq!(bank().difference_of(0, &declared, 0), None);
+    assert!(bank().difference(&declared).is_some());
+}
+
+#[test]
 fn what_was_not_known_is_taken_over() {
     let mut stored = bank();
     table_of(&mut stored).columns[0].name = "#1".to_owned();

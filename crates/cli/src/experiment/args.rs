@@ -77,7 +77,8 @@ pub(crate) struct ExperimentArgs {
     pub(crate) pairs: u32,
     #[command(flatten)]
     pub(crate) result: ResultArgs,
-    /// TATP subscribers, or rows of the table of repartition-cost or of each of atrapos-fig6 [default: 800000; 100000 for monitoring-cost].
+    /// TATP subscribers (and at most so many items of TPC-C), or rows of the table of repartition-cost or of each of atrapos-fig6 [default:
+    /// 800000; 100000 for monitoring-cost and adapt-apart].
     #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(crate) rows: Option<u64>,
     /// Sessions per worker: clients that live on the worker, ask for any data, and run one transaction after the other.
@@ -126,6 +127,8 @@ pub(crate) enum Experiment {
     AdaptFrequency,
     /// Rows are used together in mirrored pairs (k with N-1-k).
     AdaptMirrored,
+    /// Tables that may be placed by themselves, or must be together: one hot subscriber of TATP, and one warehouse of TPC-C.
+    AdaptApart,
     /// The steps from PLP to ATraPos: shared system state, naive and better schemes.
     AtraposFig6,
     /// Cost of observing.
@@ -143,7 +146,10 @@ impl Experiment {
             Experiment::AdaptFailure => Some(Scenario::Failure),
             Experiment::AdaptFrequency => Some(Scenario::Frequency),
             Experiment::AdaptMirrored => Some(Scenario::Mirrored),
-            Experiment::AtraposFig6 | Experiment::MonitoringCost | Experiment::RepartitionCost => None,
+            Experiment::AdaptApart
+            | Experiment::AtraposFig6
+            | Experiment::MonitoringCost
+            | Experiment::RepartitionCost => None,
         }
     }
 
@@ -155,6 +161,7 @@ impl Experiment {
             Experiment::AdaptFailure => "adapt-failure",
             Experiment::AdaptFrequency => "adapt-frequency",
             Experiment::AdaptMirrored => "adapt-mirrored",
+            Experiment::AdaptApart => "adapt-apart",
             Experiment::AtraposFig6 => "atrapos-fig6",
             Experiment::MonitoringCost => "monitoring-cost",
             Experiment::RepartitionCost => "repartition-cost",
@@ -173,6 +180,6 @@ impl Experiment {
 
     /// Rows or subscribers by default: the paper's, where they need not be loaded many times over.
     pub(crate) fn rows(self) -> u64 {
-        if self == Experiment::MonitoringCost { 100_000 } else { 800_000 }
+        if matches!(self, Experiment::MonitoringCost | Experiment::AdaptApart) { 100_000 } else { 800_000 }
     }
 }

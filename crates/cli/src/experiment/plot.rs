@@ -281,6 +281,31 @@ pub(super) fn ladder(results: &[RungResult]) -> Result<String, CliError> {
     })
 }
 
+/// Draws the throughput of every side of every load as a bar; each load has a name, and sides of these names.
+pub(super) fn bars(title: &str, loads: &[(&str, Vec<(&str, f64)>)]) -> Result<String, CliError> {
+    let most = loads.iter().flat_map(|(_, sides)| sides).map(|(_, tps)| *tps).fold(1.0, f64::max);
+    let (unit, unit_name) = unit(most, THROUGHPUT);
+    let top = 1.15 * most / unit;
+    svg(HEIGHT, |area| {
+        let mut chart = chart(area, Some(title), -0.5..loads.len() as f64 - 0.5, 0.0..top)?;
+        mesh(&mut chart).disable_x_axis().y_desc(unit_name).draw()?;
+        for (at, (name, sides)) in loads.iter().enumerate() {
+            let width = 0.9 / sides.len().max(1) as f64;
+            for (number, (side, tps)) in sides.iter().enumerate() {
+                let from = at as f64 - 0.45 + width * number as f64;
+                let bar = [(from, 0.0), (from + 0.9 * width, tps / unit)];
+                chart.draw_series(std::iter::once(Rectangle::new(bar, ADAPTIVE.mix(0.7).filled())))?;
+                let label = (FONT, 14).into_font().color(&WHITE);
+                let place = (from + 0.05 * width, 0.04 * top);
+                chart.draw_series(std::iter::once(Text::new((*side).to_owned(), place, label)))?;
+            }
+            let place = (at as f64 - 0.45, 0.98 * top);
+            chart.draw_series(std::iter::once(Text::new((*name).to_owned(), place, (FONT, 14))))?;
+        }
+        Ok(())
+    })
+}
+
 /// Returns the label of a number on an axis: with as many digits behind the point as it needs, three at most.
 pub(super) fn axis(number: &f64) -> String {
     let text = format!("{number:.3}");
@@ -316,6 +341,7 @@ mod tests {
             repartitioning(&[], 10),
             monitoring(&[]),
             ladder(&[]),
+            bars("nothing", &[]),
         ];
         for drawn in empty {
             assert!(drawn.expect("drawn").trim_end().ends_with("</svg>"));

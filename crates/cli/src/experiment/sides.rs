@@ -60,7 +60,7 @@ fn over_rounds(rounds: &[Round]) -> Vec<Compared> {
 }
 
 /// Writes a ratio with its interval; marked, if that is wide.
-fn ratio(ratio: Option<Ratio>) -> String {
+pub(super) fn ratio(ratio: Option<Ratio>) -> String {
     let Some(ratio) = ratio else { return "-".to_owned() };
     let mark = if ratio.is_uncertain() { "*" } else { "" };
     let interval = ratio.interval.map(|(low, high)| format!(" ({low:.2}-{high:.2})")).unwrap_or_default();
@@ -105,7 +105,8 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
         lines.push(line);
     }
     out.push_str(&columns(&lines));
-    out.push_str(&certainty(phases));
+    let ratios = phases.iter().flat_map(|phase| [&phase.whole, &phase.adapted, &phase.to_reference]);
+    out.push_str(&certainty(ratios));
     let decisions = decisions_of(rounds.first());
     if !decisions.is_empty() {
         out.push('\n');
@@ -127,10 +128,9 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
     out
 }
 
-/// Says what the intervals of the ratios mean, if there are any.
-fn certainty(phases: &[Compared]) -> String {
+/// Says what the intervals of these ratios mean, if there are any.
+pub(super) fn certainty<'a>(ratios: impl Iterator<Item = &'a Pairs>) -> String {
     let mut out = String::new();
-    let ratios = phases.iter().flat_map(|phase| [&phase.whole, &phase.adapted, &phase.to_reference]);
     let ratios: Vec<Ratio> = ratios.filter_map(Pairs::ratio).collect();
     if !ratios.is_empty() {
         let _ = writeln!(

@@ -56,6 +56,17 @@ fn options_that_an_engine_with_shared_data_does_not_have_are_refused() {
     let complaint =
         refused(&["bench", "tatp", "--engine", "shared-2pl", "--durability", "none", "--dir", "somewhere"]);
     assert!(complaint.contains("--dir") && complaint.contains("--durability"), "{complaint}");
+    for command in
+        [&["bench", "tpcc", "--engine", "shared-2pl"][..], &["bench", "tpcc", "--engine", "domains"]]
+    {
+        let complaint = refused(&[command, &["--durability", "none", "--apart"]].concat());
+        assert!(complaint.contains("--apart") && complaint.contains(command[3]), "{complaint}");
+    }
+    let complaint = refused(&["deploy", "tatp", "--engine", "shared-occ", "--oversubscribe", "--apart"]);
+    assert!(complaint.contains("--apart") && complaint.contains("shared-occ"), "{complaint}");
+    let complaint =
+        refused(&["bench", "tatp", "--workers", "2", "--instances", "2", "--durability", "none", "--apart"]);
+    assert!(complaint.contains("--apart") && complaint.contains("--instances"), "{complaint}");
 }
 
 #[test]

@@ -136,6 +136,30 @@ fn mirrored_pairs_are_shown_beside_the_best_fixed_scheme() {
 }
 
 #[test]
+fn tables_apart_are_shown_beside_tables_together() {
+    let result = experiment("adapt-apart", &["--interval", "0.05"]);
+    let loads = ["TATP, one hot subscriber", "TPC-C, one warehouse"];
+    assert_is_a_result(&result, "adapt-apart", &loads, true);
+    for (phase, tables) in result.json["phases"].as_array().expect("a list").iter().zip([5, 11]) {
+        assert!(phase["together_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{phase}");
+        assert!(phase["apart_over_together"].as_f64().is_some_and(|ratio| ratio > 0.0), "{phase}");
+        let owners = phase["apart_owners"].as_array().expect("a list");
+        assert_eq!(owners.len(), tables, "each table and index is apart");
+        for owner in owners {
+            assert_eq!(owner["tables"].as_array().map(Vec::len), Some(1));
+            let shares = owner["shares"].as_array().expect("a list").iter().filter_map(Value::as_f64);
+            assert!((shares.sum::<f64>() - 1.0).abs() < 1e-9, "{owner}");
+        }
+        assert!(phase["together_owners"].as_array().is_some_and(|owners| owners.len() < tables));
+    }
+    assert!(result.text.contains("owners      worker 1: "), "{}", result.text);
+    assert_eq!(result.csv.lines().next(), Some("time_s,load,side,tps"));
+    for side in ["static", "together", "apart"] {
+        assert!(result.csv.contains(&format!("\"{}\",{side},", loads[1])), "{}", result.csv);
+    }
+}
+
+#[test]
 fn skew_is_shown_side_by_side() {
     let result = experiment("adapt-skew", &["--rounds", "2", "--seconds-per-phase", "0.4"]);
     let phases = ["uniform", "50% to 20%", "50% to a hot 1%", "hot 1% elsewhere"];
@@ -251,6 +275,8 @@ fn experiments_that_make_no_sense_are_refused_before_anything_runs() {
         (&["adapt-skew", "--workers", "0"], "--workers 0"),
         (&["adapt-skew", "--rows", "0"], "0 subscribers"),
         (&["adapt-mirrored", "--workers", "2", "--rows", "7"], "7 rows are too few"),
+        (&["adapt-apart", "--workers", "1"], "one worker has all tables"),
+        (&["adapt-apart", "--rows", "0"], "0 subscribers"),
         (&["adapt-skew", "--rows", "900000000000"], "subscribers need about"),
         (&["adapt-failure", "--workers", "1"], "the only worker"),
         (&["repartition-cost", "--workers", "2", "--rows", "100"], "use at least"),

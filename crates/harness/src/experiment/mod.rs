@@ -2,6 +2,7 @@
 //! adapts itself and under one that keeps its scheme, and the two are compared.
 //!
 //! - [`scenario`]: scenarios of changes (Figures 10 to 13), and running all sides of one;
+//! - [`apart`]: tables that may be placed by themselves, or together (beyond the paper);
 //! - [`comparison`]: the sides' throughputs over time, compared;
 //! - [`counters`]: counters that threads share (Islands, Figures 5 and 7);
 //! - [`ladder`]: the steps from PLP to ATraPos (Figure 6);
@@ -14,6 +15,7 @@
 //!
 //! Invariant: every returned measurement of databases was made on ones that passed their audit afterwards.
 
+pub mod apart;
 pub mod comparison;
 pub mod counters;
 mod crowd;
@@ -30,6 +32,7 @@ use std::time::{Duration, Instant};
 use atrapos::{Abort, Builder, Database, LoadError, LoadProgress, OpenError, Schema};
 use atrapos_workloads::pair::BadPair;
 use atrapos_workloads::tatp::BadSubscribers;
+use atrapos_workloads::tpcc::BadTpcc;
 use atrapos_workloads::{AuditError, Ledger, NotEnoughMemory, SetupError, Workload};
 
 use crate::driver::RunError;
@@ -45,6 +48,9 @@ pub enum ExperimentError {
     /// The number of rows is impossible.
     #[error(transparent)]
     Rows(#[from] BadPair),
+    /// The size of TPC-C is impossible.
+    #[error(transparent)]
+    Tpcc(#[from] BadTpcc),
     /// The data does not fit in memory.
     #[error(transparent)]
     Memory(#[from] NotEnoughMemory),
@@ -90,6 +96,7 @@ impl ExperimentError {
             self,
             ExperimentError::Subscribers(_)
                 | ExperimentError::Rows(_)
+                | ExperimentError::Tpcc(_)
                 | ExperimentError::Memory(_)
                 | ExperimentError::Setting(_)
                 | ExperimentError::Open(_)

@@ -1,6 +1,7 @@
 //! Workloads against real databases: small runs of every class under every driver, each followed by its audit, and audits
 //! that find planted bugs.
 
+mod apart;
 mod flows;
 mod micro;
 mod pair;

@@ -22,7 +22,6 @@ use atrapos_workloads::tatp::schema::{CallForwarding, Tables, sub_nbr};
 use atrapos_workloads::tatp::stored::{GetSubscriberData, InsertCallForwarding, UpdateSubscriberData};
 use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
 use atrapos_workloads::tpcc::parameters::{Class, Mix as TpccMix, Remote};
-use atrapos_workloads::tpcc::terminal::Deliveries;
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
 use atrapos_workloads::ycsb::mix::Mix as YcsbMix;
 use atrapos_workloads::ycsb::schema::{Narrow, Record, Wide};
@@ -133,7 +132,7 @@ fn run_reopen_and_audit<W: Workload>(workload: &W) {
 #[test]
 fn what_was_told_is_there_when_it_is_opened_again() {
     run_reopen_and_audit(&Tatp::new(300, TatpMix::Standard, KeyChoice::Uniform, 3).expect("subscribers"));
-    let config = TpcbConfig { branches: 3, accounts_per_branch: 40, remote: 0.3, seed: 11 };
+    let config = TpcbConfig { branches: 3, accounts_per_branch: 40, remote: 0.3, apart: false, seed: 11 };
     run_reopen_and_audit(&Tpcb::new(config).expect("branches"));
     run_reopen_and_audit(&tpcc(TpccMix::Standard));
 }
@@ -169,7 +168,7 @@ fn directories_of_other_schemas_are_refused() {
     };
     let (shared, _handles) = filled(&tatp(), ENGINES[1]);
     drop(shared.into_durable(&options).expect("the directory is empty"));
-    let config = TpcbConfig { branches: 1, accounts_per_branch: 4, remote: 0.0, seed: 1 };
+    let config = TpcbConfig { branches: 1, accounts_per_branch: 4, remote: 0.0, apart: false, seed: 1 };
     let other = empty(&Tpcb::new(config).expect("a branch"));
     let refused =
         SharedDatabase::open(ENGINES[1], &other, &options).expect_err("it has other tables").to_string();
@@ -188,14 +187,19 @@ fn tatp_leaves_sound_data() {
 
 #[test]
 fn tpcb_leaves_sound_data() {
-    let config = TpcbConfig { branches: 3, accounts_per_branch: 40, remote: 0.3, seed: 11 };
+    let config = TpcbConfig { branches: 3, accounts_per_branch: 40, remote: 0.3, apart: false, seed: 11 };
     run_and_audit(&Tpcb::new(config).expect("branches"));
 }
 
 #[test]
 fn smallbank_leaves_sound_data() {
-    let config =
-        SmallBankConfig { customers: 20, mix: SmallBankMix::Standard, skew: Skew::Zipf(0.99), seed: 13 };
+    let config = SmallBankConfig {
+        customers: 20,
+        mix: SmallBankMix::Standard,
+        skew: Skew::Zipf(0.99),
+        apart: false,
+        seed: 13,
+    };
     run_and_audit(&SmallBank::new(config).expect("customers"));
 }
 
@@ -209,9 +213,8 @@ fn every_class_of_tpcc_leaves_sound_data() {
 
 fn tpcc(mix: TpccMix) -> Tpcc {
     let remote = Remote { payments: 0.3, lines: 0.1 };
-    let (deliveries, think) = (Deliveries::Interactive, false);
     let (warehouses, items, customers, seed) = (2, 100, 20, 3);
-    Tpcc::new(TpccConfig { warehouses, items, customers, mix, remote, deliveries, think, seed })
+    Tpcc::new(TpccConfig { warehouses, items, customers, mix, remote, seed, ..TpccConfig::default() })
         .expect("warehouses")
 }
 
@@ -304,7 +307,7 @@ fn an_index_that_disagrees_with_its_rows_is_found() {
 /// A database with other tables is no source.
 #[test]
 fn databases_of_other_schemas_are_refused() {
-    let config = TpcbConfig { branches: 1, accounts_per_branch: 4, remote: 0.0, seed: 1 };
+    let config = TpcbConfig { branches: 1, accounts_per_branch: 4, remote: 0.0, apart: false, seed: 1 };
     let tpcb = Tpcb::new(config).expect("a branch");
     let (full, other) = (empty(&tpcb), empty(&tatp()));
     tpcb.load(&full, &LoadProgress::default()).expect("it is empty");

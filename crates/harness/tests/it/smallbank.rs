@@ -16,8 +16,13 @@ use crate::support::{DRIVERS, SESSIONS, THREADS, loaded, run_and_audit, run_once
 
 const CUSTOMERS: u64 = 60;
 const SEED: u64 = 13;
-const CONFIG: SmallBankConfig =
-    SmallBankConfig { customers: CUSTOMERS, mix: Mix::Standard, skew: Skew::Zipf(0.99), seed: SEED };
+const CONFIG: SmallBankConfig = SmallBankConfig {
+    customers: CUSTOMERS,
+    mix: Mix::Standard,
+    skew: Skew::Zipf(0.99),
+    apart: false,
+    seed: SEED,
+};
 
 fn smallbank(config: SmallBankConfig) -> SmallBank {
     SmallBank::new(config).expect("a configuration")

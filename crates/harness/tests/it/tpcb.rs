@@ -9,7 +9,8 @@ use atrapos_workloads::{AuditError, Ledger, Workload};
 
 use crate::support::{DRIVERS, SESSIONS, loaded, run_and_audit, run_once, while_repartitioning};
 
-const CONFIG: TpcbConfig = TpcbConfig { branches: 6, accounts_per_branch: 40, remote: 0.15, seed: 11 };
+const CONFIG: TpcbConfig =
+    TpcbConfig { branches: 6, accounts_per_branch: 40, remote: 0.15, apart: false, seed: 11 };
 
 fn tpcb(config: TpcbConfig) -> Tpcb {
     Tpcb::new(config).expect("a configuration")

@@ -248,6 +248,24 @@ impl Schema {
         self.splits.push((family, Splits::By(SplitFn(Arc::new(cuts)))));
         self
     }
+
+    /// Makes each table and index that is declared so far a family of its own. At first it is cut at the keys at which its family would
+    /// have been, and has the same owners; from then on each may be cut and moved by itself.
+    #[must_use]
+    pub fn apart(mut self) -> Schema {
+        let tables = self.tables.iter_mut().map(|table| (table.name, &mut table.definition.family));
+        let indexes = self.indexes.iter_mut().map(|index| (index.name, &mut index.definition.family));
+        let (mut families, mut splits) = (Vec::new(), Vec::new());
+        for (name, family) in tables.chain(indexes) {
+            let cuts = self.splits.iter().rfind(|(split, _)| *split == *family);
+            splits.extend(cuts.map(|(_, cuts)| (name, cuts.clone())));
+            families.push(std::mem::replace(family, name.to_owned()));
+        }
+        // Boundaries of a family that does not exist stay a mistake.
+        self.splits.retain(|(split, _)| !families.iter().any(|family| family == split));
+        self.splits.extend(splits);
+        self
+    }
 }
 
 /// The name of a part of a key, or a placeholder if the program has not named it.

@@ -76,6 +76,21 @@ fn rows_that_are_used_together_are_brought_together() {
 }
 
 #[test]
+fn tables_of_a_hot_row_are_apart_or_together_as_transactions_use_them() {
+    // On many workers the search does not always find the scheme that has all of them on one.
+    for (name, kind) in [
+        ("hot-row-apart", MachineKind::Two),
+        ("hot-row-apart", MachineKind::TwoByEight),
+        ("hot-row-together", MachineKind::Two),
+    ] {
+        let result = run(&scenario(name, 50_000.0), kind);
+        let phase = &result.phases[0];
+        assert!(phase.settled_over_best >= 0.90, "{name} on {}: {}", kind.name(), show(&result));
+        assert!(phase.static_over_best < 0.65, "the first scheme is bad: {}", show(&result));
+    }
+}
+
+#[test]
 fn a_controller_whose_synchronization_costs_nothing_leaves_them_apart() {
     let mut settings = ControllerSettings::default();
     settings.planning.weights.synchronization = 0.0;

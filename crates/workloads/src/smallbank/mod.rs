@@ -55,6 +55,8 @@ pub struct SmallBankConfig {
     pub mix: Mix,
     /// Skew of the choice of customers.
     pub skew: Skew,
+    /// True if each table and index is a family of its own.
+    pub apart: bool,
     /// Seed of the population and the choices.
     pub seed: u64,
 }
@@ -65,6 +67,7 @@ impl Default for SmallBankConfig {
             customers: CUSTOMERS_DEFAULT,
             mix: Mix::Standard,
             skew: Skew::Zipf(THETA_DEFAULT),
+            apart: false,
             seed: 1,
         }
     }
@@ -165,7 +168,8 @@ impl Workload for SmallBank {
     }
 
     fn schema(&self) -> Schema {
-        schema::schema(self.config.customers)
+        let schema = schema::schema(self.config.customers);
+        if self.config.apart { schema.apart() } else { schema }
     }
 
     fn encoded_bytes(&self) -> u64 {
@@ -209,7 +213,7 @@ impl Workload for SmallBank {
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<SmallBankState, SetupError> {
         let tables = Tables::of(db)?;
-        let SmallBankConfig { customers, mix, skew, seed } = self.config;
+        let SmallBankConfig { customers, mix, skew, seed, .. } = self.config;
         let own = match reach {
             Reach::Everywhere => KeySet::range(0, customers - 1).expect("there are two customers at least"),
             Reach::OwnedBy(worker) => {

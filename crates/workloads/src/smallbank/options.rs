@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::parameters::{Class, Mix, Skew};
 use super::{CUSTOMERS_DEFAULT, HOTSPOT_SHARE_DEFAULT, SmallBank, SmallBankConfig, THETA_DEFAULT};
-use crate::registry::{BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, mixes};
+use crate::registry::{
+    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+};
 use crate::text::count;
 
 /// SmallBank: six short transactions on the accounts of customers of whom some are very popular.
@@ -31,6 +33,10 @@ pub struct SmallBankOptions {
     /// The share of the requests that goes to the hotspot, from 0 to 1.
     #[arg(long, value_name = "P", default_value_t = HOTSPOT_SHARE_DEFAULT, requires = "hotspot", help_heading = "Workload")]
     hotspot_share: f64,
+    /// Tables apart: each table and each index is cut and placed by itself, not at the same keys as the others. At first all are where they
+    /// would be together.
+    #[arg(long, help_heading = "Workload")]
+    apart: bool,
 }
 
 impl Options for SmallBankOptions {
@@ -45,23 +51,24 @@ impl Options for SmallBankOptions {
 
     fn configure<V: Visitor>(&self, common: Common, visitor: V) -> Result<V::Output, BadOptions> {
         let mix: Mix = self.mix.parse()?;
-        let &SmallBankOptions { customers, theta, hotspot, hotspot_share: share, .. } = self;
+        let &SmallBankOptions { customers, theta, hotspot, hotspot_share: share, apart, .. } = self;
         let skew = match hotspot {
             Some(customers) => Skew::Hotspot { customers, share },
             None => Skew::Zipf(theta),
         };
-        let workload = SmallBank::new(SmallBankConfig { customers, mix, skew, seed: common.seed })?;
+        let workload = SmallBank::new(SmallBankConfig { customers, mix, skew, apart, seed: common.seed })?;
         let chosen = match hotspot {
             Some(hot) => format!("{}% of requests to {}", share * 100.0, count(hot)),
             None => format!("Zipf {theta}"),
         };
-        let title = format!("{} customers, mix {mix}, {chosen}", count(customers));
+        let title = format!("{} customers, mix {mix}, {chosen}{}", count(customers), apart_or_not(apart));
         let settings = json!({
             "customers": customers,
             "mix": mix.to_string(),
             "theta": hotspot.is_none().then_some(theta),
             "hotspot": hotspot,
             "hotspot_share": hotspot.map(|_| share),
+            "apart": apart,
         });
         Ok(visitor.visit(workload, Choice::new(title, settings)))
     }

@@ -57,6 +57,7 @@ pub struct Tatp {
     mix: Mix,
     choice: KeyChoice,
     seed: u64,
+    is_apart: bool,
 }
 
 /// The number of subscribers is not possible.
@@ -73,7 +74,13 @@ impl Tatp {
         if !(1..=S_ID_MAX).contains(&subscribers) {
             return Err(BadSubscribers(subscribers));
         }
-        Ok(Tatp { subscribers, mix, choice, seed })
+        Ok(Tatp { subscribers, mix, choice, seed, is_apart: false })
+    }
+
+    /// Returns the same benchmark on tables apart: each table and index is a family of its own.
+    #[must_use]
+    pub fn apart(self) -> Tatp {
+        Tatp { is_apart: true, ..self }
     }
 
     /// Returns the number of subscribers.
@@ -151,7 +158,8 @@ impl Workload for Tatp {
     }
 
     fn schema(&self) -> Schema {
-        schema::schema(self.subscribers)
+        let schema = schema::schema(self.subscribers);
+        if self.is_apart { schema.apart() } else { schema }
     }
 
     fn encoded_bytes(&self) -> u64 {

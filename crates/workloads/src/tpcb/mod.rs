@@ -52,6 +52,8 @@ pub struct TpcbConfig {
     pub accounts_per_branch: u32,
     /// Probability that the account belongs to another branch than the teller, from 0 to 1.
     pub remote: f64,
+    /// True if each table is a family of its own.
+    pub apart: bool,
     /// Seed of the choices of all clients.
     pub seed: u64,
 }
@@ -62,6 +64,7 @@ impl Default for TpcbConfig {
             branches: BRANCHES_DEFAULT,
             accounts_per_branch: ACCOUNTS_DEFAULT,
             remote: REMOTE_DEFAULT,
+            apart: false,
             seed: 1,
         }
     }
@@ -118,7 +121,7 @@ impl Tpcb {
     /// `stream`s are independent.
     #[must_use]
     pub fn parameters(&self, own: KeySet, stream: u64) -> Parameters {
-        let TpcbConfig { branches, accounts_per_branch, remote, seed } = self.config;
+        let TpcbConfig { branches, accounts_per_branch, remote, seed, .. } = self.config;
         let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);
         Parameters::new(branches, accounts_per_branch, remote, own, random)
     }
@@ -173,7 +176,8 @@ impl Workload for Tpcb {
     }
 
     fn schema(&self) -> Schema {
-        schema::schema(self.config.branches)
+        let schema = schema::schema(self.config.branches);
+        if self.config.apart { schema.apart() } else { schema }
     }
 
     fn encoded_bytes(&self) -> u64 {

@@ -86,6 +86,8 @@ pub struct TpccConfig {
     pub deliveries: Deliveries,
     /// True if terminals belong to warehouses, enter their inputs, and think.
     pub think: bool,
+    /// True if each table and index is a family of its own.
+    pub apart: bool,
     /// Seed of the population and the inputs.
     pub seed: u64,
 }
@@ -100,6 +102,7 @@ impl Default for TpccConfig {
             remote: Remote::STANDARD,
             deliveries: Deliveries::Interactive,
             think: false,
+            apart: false,
             seed: 1,
         }
     }
@@ -292,7 +295,8 @@ impl Workload for Tpcc {
     }
 
     fn schema(&self) -> Schema {
-        schema::schema(self.population.scale().warehouses)
+        let schema = schema::schema(self.population.scale().warehouses);
+        if self.config.apart { schema.apart() } else { schema }
     }
 
     fn encoded_bytes(&self) -> u64 {

@@ -9,7 +9,9 @@ use super::generator::{CUSTOMERS, ITEMS};
 use super::parameters::{Class, Mix, Remote};
 use super::terminal::Deliveries;
 use super::{Tpcc, TpccConfig, WAREHOUSES_DEFAULT, terminals_per_worker};
-use crate::registry::{BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, mixes};
+use crate::registry::{
+    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+};
 use crate::text::count;
 
 /// TPC-C: five transactions of a wholesale supplier with warehouses.
@@ -48,6 +50,10 @@ pub struct TpccOptions {
     /// Customers per district, and orders at first. Other numbers than the default are not those of the specification.
     #[arg(long, value_name = "N", default_value_t = CUSTOMERS.into(), help_heading = "Workload")]
     customers: u64,
+    /// Tables apart: each table and each index is cut and placed by itself, not at the same keys as the others. At first all are where they
+    /// would be together.
+    #[arg(long, help_heading = "Workload")]
+    apart: bool,
 }
 
 impl Options for TpccOptions {
@@ -66,17 +72,18 @@ impl Options for TpccOptions {
             payments: self.remote.or(self.remote_payment).unwrap_or(Remote::STANDARD.payments),
             lines: self.remote.or(self.remote_lines).unwrap_or(Remote::STANDARD.lines),
         };
-        let &TpccOptions { warehouses, items, customers, delivery: deliveries, think, .. } = self;
+        let &TpccOptions { warehouses, items, customers, delivery: deliveries, think, apart, .. } = self;
         let seed = common.seed;
-        let config = TpccConfig { warehouses, items, customers, mix, remote, deliveries, think, seed };
+        let config = TpccConfig { warehouses, items, customers, mix, remote, deliveries, think, apart, seed };
         let workload = Tpcc::new(config)?;
         let title = format!(
-            "{} warehouses, mix {mix}, {}% remote payments, {}% remote lines, {} deliveries{}",
+            "{} warehouses, mix {mix}, {}% remote payments, {}% remote lines, {} deliveries{}{}",
             count(warehouses),
             100.0 * remote.payments,
             100.0 * remote.lines,
             deliveries.name(),
             if think { ", think times" } else { "" },
+            apart_or_not(apart),
         );
         let settings = json!({
             "warehouses": warehouses,
@@ -87,6 +94,7 @@ impl Options for TpccOptions {
             "remote_lines": remote.lines,
             "delivery": deliveries.name(),
             "think": think,
+            "apart": apart,
         });
         let choice = Choice {
             per_minute: Some(Class::NewOrder.id()),

@@ -28,6 +28,7 @@ const SMALL: TpccConfig = TpccConfig {
     remote: Remote { payments: 0.3, lines: 0.1 },
     deliveries: Deliveries::Interactive,
     think: false,
+    apart: false,
     seed: 3,
 };
 
