@@ -38,6 +38,7 @@ use atrapos_transaction::stats::EngineStats;
 use atrapos_transaction::waiting::wait_meanwhile;
 
 use self::cores::LOOK_EVERY;
+use self::observation::Counts;
 use self::slices::Slices;
 use self::suspension::Wake;
 use crate::published_scheme::PublishedScheme;
@@ -94,8 +95,8 @@ struct State {
     sync_factor: f64,
     /// The time at which statistics were taken last.
     taken: Ticks,
-    /// The time of the last turn, and the number of transactions committed until then.
-    observed: (Ticks, u64),
+    /// The time of the last turn, and the transactions until then.
+    observed: (Ticks, Counts),
 }
 
 /// Times at which loads are read within a step of the loop: load that goes back and forth shows only in short times.
@@ -153,7 +154,7 @@ impl Adaptive {
             forgotten: 0,
             sync_factor: learned.sync_factor,
             taken: now,
-            observed: (now, 0),
+            observed: (now, Counts::default()),
         };
         Arc::new(Adaptive {
             active: AtomicUsize::new(site.cpus.len()),

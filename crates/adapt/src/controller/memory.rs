@@ -244,13 +244,15 @@ impl Failures {
         }
     }
 
-    /// Remembers that the change that was made in this situation was undone.
-    pub(super) fn was_undone(&mut self, before: &Situation, settings: &ControllerSettings) {
+    /// Remembers that the change that was made in this situation was undone; it is not tried again for a while if it is `certain` that it
+    /// failed.
+    pub(super) fn was_undone(&mut self, before: &Situation, certain: bool, settings: &ControllerSettings) {
+        let least = if certain { FAILURES_TO_BLOCK } else { 1 };
         let known = self.of.iter_mut().find(|failure| failure.before.is_like(before, settings));
         if let Some(failure) = known {
-            failure.undone = true;
+            (failure.undone, failure.times) = (true, failure.times.max(least));
         } else {
-            self.remember(Failure { before: before.clone(), times: 1, undone: true });
+            self.remember(Failure { before: before.clone(), times: least, undone: true });
         }
     }
 
@@ -310,8 +312,9 @@ mod tests {
         loads[busiest % 8] = 9.0;
         let available = vec![true; 8];
         let at_ns = at_s * 1_000_000_000;
+        let (changed_platform, waits, samples) = (false, 0.0, None);
         let observation =
-            Observation { at_ns, throughput_tps, loads, available, changed_platform: false, samples: None };
+            Observation { at_ns, throughput_tps, loads, available, changed_platform, waits, samples };
         Situation { at_ns, throughput_tps, noise: 0.0, profile: Profile::of(&observation) }
     }
 

@@ -95,6 +95,8 @@ pub struct Observation {
     pub available: Vec<bool>,
     /// Set if the machine changed in a way that `available` does not show; for instance distances.
     pub changed_platform: bool,
+    /// Requests for locks that had to wait, per committed transaction.
+    pub waits: f64,
     /// Number of samples of equal cost that would say as much as those that statistics have so far
     /// ([`WorkloadTrace::samples_effective`](crate::WorkloadTrace::samples_effective)); `None` where they are no samples.
     pub samples: Option<f64>,
@@ -120,6 +122,8 @@ pub struct Controller {
     /// The latest observation.
     at_ns: u64,
     throughput_tps: f64,
+    /// Requests for locks that waited then, per transaction.
+    waits: f64,
     /// By which share it may differ because so few transactions were counted.
     noise: f64,
     profile: Profile,
@@ -182,6 +186,7 @@ impl Controller {
             window: VecDeque::with_capacity(settings.window),
             at_ns: 0,
             throughput_tps: 0.0,
+            waits: 0.0,
             changed_ns: 0,
             other_ns: 0,
             noise: 0.0,
@@ -271,6 +276,7 @@ impl Controller {
             self.platform_due = true;
         }
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
+        self.waits = sane(observation.waits);
         self.samples = observation.samples.unwrap_or(f64::INFINITY);
         self.deviation = deviation(observation.samples, self.profile.available_count());
         self.swing.observe(observation, &self.settings);

@@ -81,6 +81,7 @@ mod tests {
             loads: loads.to_vec(),
             available: vec![true; 2],
             changed_platform: false,
+            waits: 0.0,
             samples: Some(samples),
         }
     }

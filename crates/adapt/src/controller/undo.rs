@@ -3,7 +3,9 @@
 //! Owns: the scheme of before a change, by keys, and whether the change is to blame. Never: judges a gain.
 //!
 //! A throughput falls for three reasons: clients ask for less, the load is another one, or the scheme is worse. Less work leaves what the
-//! busiest worker spends on a transaction as it was; another load is seen by its keys. What remains is the change.
+//! busiest worker spends on a transaction as it was, and no transaction waits longer for another; another load is seen by its keys. What
+//! remains is the change: transactions are dearer, or they wait for locks that are held while messages are on their way, which the model
+//! does not foresee. A change that makes them wait is not tried again for a while.
 //!
 //! Where the model sees what is wrong with the scheme of today, it is changed further instead of back.
 //!
@@ -30,7 +32,12 @@ pub(super) struct Before {
     situation: Situation,
     /// Cycles that the busiest worker spent on a transaction of the whole database.
     busiest_cycles: f64,
+    /// Requests for locks that waited, per transaction.
+    waits: f64,
 }
+
+/// Requests for locks that wait more than before, per transaction, from which transactions are slower for it.
+const MORE_WAITS: f64 = 0.1;
 
 /// Cycles that the busiest worker spent on each transaction of the whole database.
 fn busiest_cycles(trace: &WorkloadTrace, throughput_tps: f64) -> f64 {
@@ -48,7 +55,7 @@ impl Controller {
     pub(super) fn remember_before(&mut self, plan: &Plan, trace: &WorkloadTrace, extents: &Extents) {
         let busiest_cycles = busiest_cycles(trace, self.throughput_tps);
         let (scheme, situation) = (extents.by_keys(&plan.today), self.situation());
-        self.before = Some(Before { scheme, situation, busiest_cycles });
+        self.before = Some(Before { scheme, situation, busiest_cycles, waits: self.waits });
     }
 
     /// Notes the throughput after the latest change: one that is lower for whatever reason has to be explained.
@@ -74,7 +81,8 @@ impl Controller {
         let moved = self.flux.has_moved_since(before.situation.at_ns);
         let limit = 1.0 + self.settings.threshold / 2.0 + noise;
         let dearer = busiest_cycles(trace, self.throughput_tps) > limit * before.busiest_cycles;
-        if moved != Some(false) || !dearer {
+        let waiting = self.waits > before.waits + MORE_WAITS;
+        if moved != Some(false) || !(dearer || waiting) {
             return Ok(None);
         }
         let mut trace = trace.clone();
@@ -89,7 +97,7 @@ impl Controller {
         if plan.steps.is_empty() {
             return Ok(None);
         }
-        self.failures.was_undone(&before.situation, &self.settings);
+        self.failures.was_undone(&before.situation, waiting, &self.settings);
         let action = ControlAction::Undo { steps: plan.steps.len() };
         self.begin_anew_after(None);
         let decision = self.decision(trigger, action, None);

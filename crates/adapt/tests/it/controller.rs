@@ -19,6 +19,7 @@ fn observation(at_s: u64, throughput_tps: f64, loads: [f64; 2]) -> Observation {
         loads: loads.to_vec(),
         available: vec![true; 2],
         changed_platform: false,
+        waits: 0.0,
         samples: None,
     }
 }

@@ -209,6 +209,7 @@ impl Model {
                         .collect(),
                     available: self.available.clone(),
                     changed_platform: false,
+                    waits: 0.0,
                     samples: None,
                 };
                 if let Some(reason) = self.controller.glance(&seen) {
@@ -237,6 +238,7 @@ impl Model {
             loads,
             available: self.available.clone(),
             changed_platform: false,
+            waits: 0.0,
             samples: None,
         };
         self.observed_available.clone_from(&self.available);

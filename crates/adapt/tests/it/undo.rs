@@ -60,12 +60,17 @@ fn observation(at_s: u64, throughput_tps: f64, trace: &WorkloadTrace) -> Observa
         loads: vec![load(0), load(1)],
         available: vec![true; 2],
         changed_platform: false,
+        waits: 0.0,
         samples: None,
     }
 }
 
 fn turn(controller: &mut Controller, at_s: u64, throughput_tps: f64, trace: &WorkloadTrace) -> Considered {
-    match controller.observe(&observation(at_s, throughput_tps, trace)) {
+    turn_with(controller, &observation(at_s, throughput_tps, trace), trace)
+}
+
+fn turn_with(controller: &mut Controller, observed: &Observation, trace: &WorkloadTrace) -> Considered {
+    match controller.observe(observed) {
         Verdict::Evaluate(trigger) => {
             controller.consider(trigger, trace, &platform(MACHINE)).expect("a decision")
         }
@@ -126,4 +131,30 @@ fn a_load_that_falls_by_itself_or_is_elsewhere_undoes_nothing() {
     let (mut controller, _, after) = changed();
     let kept = turn(&mut controller, 2, 1_300.0, &trace(&after, |key| 3 * hot_start(key)));
     assert!(!matches!(kept.decision.action, ControlAction::Undo { .. }), "{}", kept.decision);
+}
+
+#[test]
+fn a_change_that_makes_transactions_wait_for_locks_is_undone_and_not_made_again_for_a_minute() {
+    let fallen = |key: u64| hot_start(key) / 2;
+    for (waits, undoes) in [(0.0, false), (0.05, false), (0.8, true)] {
+        let (mut controller, before, after) = changed();
+        let after = trace(&after, fallen);
+        let observed = Observation { waits, ..observation(2, 600.0, &after) };
+        let considered = turn_with(&mut controller, &observed, &after);
+        let is_undone = matches!(considered.decision.action, ControlAction::Undo { .. });
+        assert_eq!(is_undone, undoes, "{}", considered.decision);
+        if !undoes {
+            continue;
+        }
+        let trace = trace(&before, hot_start);
+        for at_s in 3..60 {
+            let again = match controller.observe(&observation(at_s, 1_000.0, &trace)) {
+                Verdict::Evaluate(trigger) => {
+                    controller.consider(trigger, &trace, &platform(MACHINE)).expect("a decision").decision
+                }
+                Verdict::Wait(_) => continue,
+            };
+            assert!(!again.is_repartition(), "at {at_s} s: {again}");
+        }
+    }
 }

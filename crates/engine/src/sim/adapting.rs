@@ -12,6 +12,7 @@ use atrapos_runtime::WorkerId;
 use atrapos_storage::HeapMemory;
 use atrapos_topology::Machine;
 use atrapos_transaction::central::CentralState;
+use atrapos_transaction::stats::Statistics;
 
 use super::Simulation;
 use crate::builder::OpenError;
@@ -24,6 +25,7 @@ pub(super) struct Adapting {
     /// The time that has passed for the controller.
     elapsed: Duration,
     committed: u64,
+    waited: u64,
 }
 
 impl Adapting {
@@ -41,6 +43,7 @@ impl Adapting {
             available: vec![true; workers],
             elapsed: Duration::ZERO,
             committed: 0,
+            waited: 0,
         })
     }
 }
@@ -76,10 +79,11 @@ impl Simulation {
     pub fn adapt(&mut self, interval: Duration, steps_max: u64) -> Option<AdaptationEvent> {
         let so_far = self.workers.iter().map(|worker| worker.shard().monitor.so_far(worker));
         let so_far: Vec<_> = so_far.collect();
-        let committed = self.statistics().committed;
+        let Statistics { committed, lock_waits: waited, .. } = self.statistics();
         let adapting = self.adapting.as_mut()?;
         adapting.elapsed += interval;
         let before = std::mem::replace(&mut adapting.committed, committed);
+        let waited_before = std::mem::replace(&mut adapting.waited, waited);
         let samples = so_far.iter().map(|worker| worker.samples.count).sum::<u64>();
         let observation = Observation {
             at_ns: adapting.elapsed.as_nanos() as u64,
@@ -87,6 +91,7 @@ impl Simulation {
             loads: so_far.iter().map(|worker| worker.load as f64).collect(),
             available: adapting.available.clone(),
             changed_platform: false,
+            waits: (waited - waited_before) as f64 / (committed - before).max(1) as f64,
             // All events cost the same.
             samples: Some(samples as f64),
         };

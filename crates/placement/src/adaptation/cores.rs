@@ -175,7 +175,7 @@ impl Adaptive {
     fn throughput_now_tps(&self) -> f64 {
         let (since, before) = self.lock().observed;
         let clock = self.handle.clock();
-        rate(self.committed() - before, clock.ns(self.now().since(since)))
+        rate(self.counts().committed() - before.committed(), clock.ns(self.now().since(since)))
     }
 }
 

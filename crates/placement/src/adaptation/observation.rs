@@ -12,11 +12,30 @@ use atrapos_transaction::monitor::{Collected, Samples, SoFar, WorkerCollected};
 
 use super::Adaptive;
 
+/// Transactions until a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    committed: u64,
+    /// Requests for locks that had to wait.
+    waited: u64,
+}
+
+impl Counts {
+    /// The transactions that have committed.
+    pub(super) fn committed(self) -> u64 {
+        self.committed
+    }
+
+    fn since(self, earlier: Counts) -> Counts {
+        Counts { committed: self.committed - earlier.committed, waited: self.waited - earlier.waited }
+    }
+}
+
 /// Counters at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Glance {
     at: Ticks,
-    committed: u64,
+    counts: Counts,
     /// The records not yet collected, by worker.
     workers: Vec<SoFar>,
 }
@@ -88,7 +107,7 @@ impl Adaptive {
     /// Reads the counters.
     pub(super) fn glance(&self) -> Result<Glance, Abort> {
         let workers = self.ask_all(|worker| worker.shard().monitor.so_far(worker))?;
-        Ok(Glance { at: self.now(), committed: self.committed(), workers })
+        Ok(Glance { at: self.now(), counts: self.counts(), workers })
     }
 
     /// Returns the difference between two glances; no statistics were collected in between.
@@ -98,21 +117,22 @@ impl Adaptive {
         Observation {
             // A partition that was moved by hand took its load along.
             loads: loads.map(|(now, before)| now.load.saturating_sub(before.load) as f64).collect(),
-            ..self.observation(now, rate(now.committed - before.committed, elapsed_ns))
+            ..self.observation(now, now.counts.since(before.counts), elapsed_ns)
         }
     }
 
     /// Returns what a turn observes: the throughput since the turn before, and all that was recorded since the last collection.
     pub(super) fn since_last_turn(&self, now: &Glance) -> Observation {
-        let (since, before) = std::mem::replace(&mut self.lock().observed, (now.at, now.committed));
+        let (since, before) = std::mem::replace(&mut self.lock().observed, (now.at, now.counts));
         let elapsed_ns = self.handle.clock().ns(now.at.since(since));
-        self.observation(now, rate(now.committed - before, elapsed_ns))
+        self.observation(now, now.counts.since(before), elapsed_ns)
     }
 
-    fn observation(&self, now: &Glance, throughput_tps: f64) -> Observation {
+    fn observation(&self, now: &Glance, counts: Counts, elapsed_ns: u64) -> Observation {
         Observation {
             at_ns: self.since_opening_ns(),
-            throughput_tps,
+            throughput_tps: rate(counts.committed, elapsed_ns),
+            waits: counts.waited as f64 / counts.committed.max(1) as f64,
             loads: now.workers.iter().map(|worker| worker.load as f64).collect(),
             available: self.available(),
             changed_platform: false,
@@ -130,9 +150,12 @@ impl Adaptive {
         Ok(Observed { workers, elapsed, cycles_per_tick })
     }
 
-    /// Returns the number of transactions that have committed since the database was opened.
-    pub(super) fn committed(&self) -> u64 {
-        self.stats.iter().map(|stats| stats.read().committed).sum()
+    /// Counts transactions since the database was opened.
+    pub(super) fn counts(&self) -> Counts {
+        self.stats.iter().map(|stats| stats.read()).fold(Counts::default(), |sum, worker| Counts {
+            committed: sum.committed + worker.committed,
+            waited: sum.waited + worker.lock_waits,
+        })
     }
 }
 
