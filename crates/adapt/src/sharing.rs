@@ -10,7 +10,7 @@
 //! # Rules
 //!
 //! - A table is shared when messages that only read it take [`share_gain`](super::ControllerSettings::share_gain) of the workers' time in
-//!   [`SEEN`] intervals one after another in which no better scheme was found. So what should move, since one worker alone reads it, moves.
+//!   [`SEEN`] intervals one after another in which no scheme was found that has many messages less. So what should move, since one worker alone reads it, moves.
 //! - Whether that pays is not predicted: who writes how often is not in the statistics, and a trial costs little, as the engine lends
 //!   seldom what never pays. A shared table is judged every [`JUDGED`] intervals: if its reads in place were fewer than its recalls have
 //!   cost, in reads by message, or if there were none, as it could never be lent, it is shared no longer.
@@ -140,14 +140,9 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Takes note of what was read; returns the tables that are to be shared from now on, or no longer. `is_settled` says whether the
-    /// scheme was kept because there is no better one.
-    pub(crate) fn consider(
-        &mut self,
-        seen: &ReadsSeen,
-        is_settled: bool,
-        limits: &Limits,
-    ) -> Vec<SharingChange> {
+    /// Takes note of what was read; returns the tables that are to be shared from now on, or no longer. `stays` says whether
+    /// no scheme is known that would do with many messages less.
+    pub(crate) fn consider(&mut self, seen: &ReadsSeen, stays: bool, limits: &Limits) -> Vec<SharingChange> {
         let (since_ns, busy_cycles) = self.seen.replace((seen.at_ns, seen.busy_cycles)).unwrap_or_default();
         let mut before = std::mem::take(&mut self.known);
         let mut changes = Vec::new();
@@ -162,7 +157,7 @@ impl Sharing {
             };
             known.counts = counts.clone();
             let reason = match known.shared.take() {
-                None if is_new || !is_settled => {
+                None if is_new || !stays => {
                     known.intervals = 0;
                     None
                 }
@@ -280,14 +275,14 @@ mod tests {
             world
         }
 
-        fn second(&mut self, messages: u64, in_place: u64, price: u64, is_settled: bool) -> Option<bool> {
+        fn second(&mut self, messages: u64, in_place: u64, price: u64, stays: bool) -> Option<bool> {
             self.seen.at_ns += 1_000_000_000;
             self.seen.busy_cycles += 4e9;
             let table = &mut self.seen.tables[0];
             table.messages += messages;
             table.in_place += in_place;
             table.price += price;
-            let changes = self.sharing.consider(&self.seen, is_settled, &LIMITS);
+            let changes = self.sharing.consider(&self.seen, stays, &LIMITS);
             assert!(changes.len() < 2 && changes.iter().all(|change| change.table == 3));
             changes.first().map(SharingChange::shares)
         }

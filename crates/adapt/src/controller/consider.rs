@@ -138,8 +138,8 @@ impl Controller {
         let mut plan = plan(&workload, platform, &today, &planning)?;
         let worse = self.worse.take().filter(|_| !must);
         if let Some(before) = worse
-            // Where the statistics show what is wrong with the change, the way leads on, not back.
-            && gain(&plan) < self.settings.gain_sure + noise
+            // Where the statistics show what is wrong with the change, the way leads on, not back; they do not show who waits.
+            && (gain(&plan) < self.settings.gain_sure + noise || before.waited_less(self.waits))
             && let Some(undone) = self.undo(trigger, before, trace, platform, &planning.weights, noise)?
         {
             return Ok(undone);

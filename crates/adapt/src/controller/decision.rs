@@ -234,12 +234,15 @@ impl Decision {
         }
     }
 
-    /// Returns whether the scheme stays because there is no better one, as far as statistics tell.
+    /// Returns whether no scheme is known under which workers would need many messages less: none was looked for as nothing has changed, or
+    /// the best one that was found has half of the synchronization left.
     #[must_use]
-    pub const fn is_settled(&self) -> bool {
-        use KeepReason::{ToBeConfirmed, TooFewSamples};
+    pub fn leaves_messages(&self) -> bool {
+        if let Some(predicted) = self.predicted {
+            return predicted.sync_after > predicted.sync_before / 2.0;
+        }
         match self.action {
-            ControlAction::Keep { reason } => !matches!(reason, ToBeConfirmed | TooFewSamples),
+            ControlAction::Keep { reason } => reason != KeepReason::TooFewSamples,
             ControlAction::Wait => matches!(
                 self.cause,
                 Cause::Waited(WaitReason::Calm | WaitReason::TurnedDown { .. } | WaitReason::Striped { .. })

@@ -213,6 +213,16 @@ struct Failure {
     before: Situation,
     times: u32,
     undone: bool,
+    /// Set if transactions waited for it, which the model does not foresee: then it fails at every throughput.
+    certain: bool,
+}
+
+impl Failure {
+    /// Returns whether the situation was like this one.
+    fn is_like(&self, now: &Situation, settings: &ControllerSettings) -> bool {
+        self.before.is_like(now, settings)
+            || self.certain && self.before.profile.is_like(&now.profile, settings)
+    }
 }
 
 impl Failures {
@@ -240,7 +250,7 @@ impl Failures {
         let times = known.map_or(0, |at| self.of.remove(at).times);
         if fell || in_vain {
             let times = times.saturating_add(1);
-            self.remember(Failure { before: before.clone(), times, undone: false });
+            self.remember(Failure { before: before.clone(), times, undone: false, certain: false });
         }
     }
 
@@ -250,15 +260,16 @@ impl Failures {
         let least = if certain { FAILURES_TO_BLOCK } else { 1 };
         let known = self.of.iter_mut().find(|failure| failure.before.is_like(before, settings));
         if let Some(failure) = known {
-            (failure.undone, failure.times) = (true, failure.times.max(least));
+            (failure.undone, failure.certain) = (true, failure.certain | certain);
+            failure.times = failure.times.max(least);
         } else {
-            self.remember(Failure { before: before.clone(), times: least, undone: true });
+            self.remember(Failure { before: before.clone(), times: least, undone: true, certain });
         }
     }
 
     /// Returns whether a change in such a situation was undone: another one has to be confirmed first.
     pub(super) fn has_undone(&self, now: &Situation, settings: &ControllerSettings) -> bool {
-        self.of.iter().any(|failure| failure.undone && failure.before.is_like(now, settings))
+        self.of.iter().any(|failure| failure.undone && failure.is_like(now, settings))
     }
 
     fn remember(&mut self, failure: Failure) {
@@ -277,7 +288,7 @@ impl Failures {
             let doublings = failure.times.saturating_sub(FAILURES_TO_BLOCK).min(DOUBLINGS_MAX);
             failure.times >= FAILURES_TO_BLOCK
                 && ns_between(failure.before.at_ns, now.at_ns) < intervals(BLOCKED_INTERVALS << doublings)
-                && failure.before.is_like(now, settings)
+                && failure.is_like(now, settings)
         });
         failed || self.is_futile(now, settings)
     }

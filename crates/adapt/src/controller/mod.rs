@@ -250,6 +250,7 @@ impl Controller {
     pub fn observe(&mut self, observation: &Observation) -> Verdict {
         let throughput = sane(observation.throughput_tps);
         let profile = Profile::of(observation);
+        self.waits = sane(observation.waits);
         self.noise = self.counting_noise(throughput, ns_between(self.at_ns, observation.at_ns));
         if let Some(trial) = self.trial.take() {
             let (at_ns, throughput_tps, profile) = (observation.at_ns, throughput, profile.clone());
@@ -276,7 +277,6 @@ impl Controller {
             self.platform_due = true;
         }
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
-        self.waits = sane(observation.waits);
         self.samples = observation.samples.unwrap_or(f64::INFINITY);
         self.deviation = deviation(observation.samples, self.profile.available_count());
         self.swing.observe(observation, &self.settings);
@@ -530,7 +530,7 @@ impl Controller {
             message_cycles: self.sync_factor * (exchange_cycles + cycles_per_byte * message_bytes),
             interval_max: self.settings.interval_max,
         };
-        let changes = self.sharing.consider(seen, after.is_settled(), &limits);
+        let changes = self.sharing.consider(seen, after.leaves_messages(), &limits);
         if !changes.is_empty() {
             // What was planned, tried and measured was with other messages.
             self.interval = self.settings.interval;

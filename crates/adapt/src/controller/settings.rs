@@ -33,7 +33,7 @@ pub struct ControllerSettings {
     /// Number of standard deviations of the sampling noise that a gain must exceed to be sure. Default 3.
     pub confidence: f64,
     /// The share of all workers' time that messages must take which read a table of another worker's, and change nothing, for the table to
-    /// be shared (see [`Controller::share`](super::Controller::share)), where no scheme is better. Default 0.05; from 1 on, none ever is.
+    /// be shared (see [`Controller::share`](super::Controller::share)), where no scheme has many messages less. Default 0.05; from 1 on, none ever is.
     #[serde(default = "share_gain")]
     pub share_gain: f64,
     /// Settings of the search for plans. By default without annealing, because a worker may have to do without the core

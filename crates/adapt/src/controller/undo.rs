@@ -7,7 +7,7 @@
 //! remains is the change: transactions are dearer, or they wait for locks that are held while messages are on their way, which the model
 //! does not foresee. A change that makes them wait is not tried again for a while.
 //!
-//! Where the model sees what is wrong with the scheme of today, it is changed further instead of back.
+//! Where the model sees what is wrong with the scheme of today, it is changed further instead of back, unless transactions wait.
 //!
 //! Invariant: a change is undone at most once, and right after it; in the same situation another one has to be
 //! confirmed first.
@@ -39,6 +39,13 @@ pub(super) struct Before {
 /// Requests for locks that wait more than before, per transaction, from which transactions are slower for it.
 const MORE_WAITS: f64 = 0.1;
 
+impl Before {
+    /// Returns whether fewer requests for locks waited, per transaction, than now.
+    pub(super) fn waited_less(&self, waits: f64) -> bool {
+        waits > self.waits + MORE_WAITS
+    }
+}
+
 /// Cycles that the busiest worker spent on each transaction of the whole database.
 fn busiest_cycles(trace: &WorkloadTrace, throughput_tps: f64) -> f64 {
     let mut of_worker = vec![0.0; trace.workers];
@@ -61,11 +68,11 @@ impl Controller {
     /// Notes the throughput after the latest change: one that is lower for whatever reason has to be explained.
     pub(super) fn compare_with_before(&mut self, throughput_tps: f64) {
         let limit = 1.0 - self.settings.threshold / 2.0 - self.noise;
-        let mixed = self.mixed_before;
-        self.worse = self
-            .before
-            .take()
-            .filter(|before| !mixed && throughput_tps < limit * before.situation.throughput_tps);
+        let (mixed, waits) = (self.mixed_before, self.waits);
+        self.worse = self.before.take().filter(|before| {
+            // Of two loads the throughput of one was higher still: who waits more is slower in any case.
+            (!mixed || before.waited_less(waits)) && throughput_tps < limit * before.situation.throughput_tps
+        });
     }
 
     /// Returns to the scheme of before the latest change, after which the throughput was lower, if that is due to the change.
@@ -81,8 +88,8 @@ impl Controller {
         let moved = self.flux.has_moved_since(before.situation.at_ns);
         let limit = 1.0 + self.settings.threshold / 2.0 + noise;
         let dearer = busiest_cycles(trace, self.throughput_tps) > limit * before.busiest_cycles;
-        let waiting = self.waits > before.waits + MORE_WAITS;
-        if moved != Some(false) || !(dearer || waiting) {
+        let waiting = before.waited_less(self.waits);
+        if !(waiting && moved != Some(true) || dearer && moved == Some(false)) {
             return Ok(None);
         }
         let mut trace = trace.clone();
