@@ -352,7 +352,7 @@ impl fmt::Display for Decision {
             ControlAction::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
             ControlAction::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,
             ControlAction::Share => {
-                f.write_str(": it is shared, and read in place until somebody writes it")?
+                f.write_str(": it is shared, and read in place until somebody writes it")?;
             }
             ControlAction::Unshare => f.write_str(": it is shared no longer")?,
             ControlAction::Undo { steps } => {
