@@ -205,7 +205,8 @@ impl Schema {
     /// Declares that a table, with its indexes, is *shared*: read by transactions of all workers and rarely written. A worker that reads
     /// a partition of it some times reads the rows in place from then on, without messages, until a write recalls them; then they are
     /// read by messages again, until reads prevail. Nothing else changes: not isolation, nor durability, nor the placement.
-    /// It is not stored in the database, so each opening declares it, or not.
+    /// It is not stored in the database, so each opening declares it, or not. A database that adapts itself shares other tables, too,
+    /// when it finds them so, and while that pays.
     #[must_use]
     pub fn shared(mut self, table: &'static str) -> Schema {
         self.shared.push(table);
