@@ -165,18 +165,29 @@ impl Controller {
                 Ok(self.keep(trigger, Some((&plan, wanted)), KeepReason::OneHotSpot))
             }
             worth => {
-                let slices = workload.slice_counts();
-                let is_of_this = |candidate: &Candidate| {
-                    candidate.is_of(&today, &slices) && !self.differs_from(candidate.throughput_tps)
-                };
-                match candidate.filter(is_of_this) {
-                    Some(candidate) => {
-                        let deviation = deviation(trace.samples_effective(), workers);
-                        self.confirm(trigger, candidate, (&latest, platform, &planning.weights), deviation)
-                    }
-                    None => Ok(self.propose(trigger, worth, plan, slices, wanted)),
-                }
+                let deviation = deviation(trace.samples_effective(), workers);
+                let latest = (&latest, platform, &planning.weights);
+                self.confirm_or_propose(trigger, candidate, latest, deviation, (worth, plan, wanted))
             }
+        }
+    }
+
+    /// Confirms the candidate by the latest statistics, if it leads from this scheme under this load; otherwise the plan may become one.
+    fn confirm_or_propose(
+        &mut self,
+        trigger: Trigger,
+        candidate: Option<Candidate>,
+        latest: (&Workload, &Platform, &Weights),
+        deviation: f64,
+        (worth, plan, wanted): (Worth, Plan, f64),
+    ) -> Result<Considered, AdaptError> {
+        let slices = latest.0.slice_counts();
+        let is_of_this = |candidate: &Candidate| {
+            candidate.is_of(&plan.today, &slices) && !self.differs_from(candidate.throughput_tps)
+        };
+        match candidate.filter(is_of_this) {
+            Some(candidate) => self.confirm(trigger, candidate, latest, deviation),
+            None => Ok(self.propose(trigger, worth, plan, slices, wanted)),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Several connections on the same rows: waits, deadlocks, cancellation, tables that are replaced.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -319,6 +320,25 @@ fn locks_and_waits_are_told_of_with_their_sessions() {
     assert_eq!(other.rows(ranges), "relation|ShareLock");
 }
 
+/// Runs a query, and others as long as it runs. Returns their number.
+fn statements_beside(database: &Arc<SqlDatabase>, client: &mut Client, query: &str) -> u32 {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            Client::numbered(database, 2).run(query);
+            ended.store(true, Ordering::SeqCst);
+        });
+        let is_running = "SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND state = 'active'";
+        while client.rows(is_running) != "1" && !ended.load(Ordering::SeqCst) {}
+        let mut others = 0;
+        while !ended.load(Ordering::SeqCst) {
+            client.run("SELECT v FROM wide WHERE id = 1");
+            others += 1;
+        }
+        others
+    })
+}
+
 #[test]
 fn a_long_query_lets_others_run_between_its_slices() {
     let database = database(1);
@@ -330,22 +350,9 @@ fn a_long_query_lets_others_run_between_its_slices() {
         "SELECT sum(v) FROM wide WHERE w LIKE '%x%'",
         "SELECT a.v, count(*) FROM wide a JOIN wide b ON a.id = b.id GROUP BY a.v",
     ] {
-        let ended = std::sync::atomic::AtomicBool::new(false);
-        let others = thread::scope(|scope| {
-            scope.spawn(|| {
-                Client::numbered(&database, 2).run(query);
-                ended.store(true, std::sync::atomic::Ordering::SeqCst);
-            });
-            let is_running = "SELECT count(*) FROM pg_stat_activity WHERE pid = 2 AND state = 'active'";
-            while client.rows(is_running) != "1" && !ended.load(std::sync::atomic::Ordering::SeqCst) {}
-            let mut others = 0;
-            while !ended.load(std::sync::atomic::Ordering::SeqCst) {
-                client.run("SELECT v FROM wide WHERE id = 1");
-                others += 1;
-            }
-            others
-        });
-        assert!(others >= 4, "{others} statements ran beside {query}");
+        // On a busy machine the client may have no core meanwhile; without slices it would never have run so many.
+        let is_sliced = (0..20).any(|_| statements_beside(&database, &mut client, query) >= 4);
+        assert!(is_sliced, "at most three statements ran beside {query}");
     }
     // A slice ends in the middle of the rows; none is lost or there twice.
     assert_eq!(
