@@ -1,7 +1,7 @@
 //! Lending: partitions of shared tables that several workers read in place, as long as nobody changes them.
 //!
 //! A shared table is read on many workers and rarely written: it was declared so, or the controller has found it so
-//! ([`set_shared`], [`atrapos_adapt::Sharing`]). A worker that has read a partition of it by
+//! ([`set_shared`], by the rules of `crates/adapt/src/sharing.rs`). A worker that has read a partition of it by
 //! messages some times *borrows* it: its transactions read the owner's tree themselves from then on, under locks in a lock table
 //! of the borrower's. A write *recalls* the partition first: every borrower drops it, and hands the locks that its transactions
 //! have there to the owner, in one message.
