@@ -10,7 +10,8 @@
 //! # Rules
 //!
 //! - A table is shared when messages that only read it take [`share_gain`](super::ControllerSettings::share_gain) of the workers' time in
-//!   [`SEEN`] intervals one after another in which no scheme was found that has many messages less. So what should move, since one worker alone reads it, moves.
+//!   [`SEEN`] intervals one after another in which no scheme was found that has many messages less. So what should move, since one
+//!   worker alone reads it, moves.
 //! - Whether that pays is not predicted: who writes how often is not in the statistics, and a trial costs little, as the engine lends
 //!   seldom what never pays. A shared table is judged every [`JUDGED`] intervals: if its reads in place were fewer than its recalls have
 //!   cost, in reads by message, or if there were none, as it could never be lent, it is shared no longer.
@@ -44,7 +45,7 @@ pub struct TableReads {
     pub messages: u64,
     /// Reads that workers made in place, in partitions that are lent to them.
     pub in_place: u64,
-    /// What recalls of lent partitions have cost, in reads by message.
+    /// The price of the recalls of lent partitions, in reads by message.
     pub price: u64,
 }
 
@@ -63,18 +64,18 @@ pub struct ReadsSeen {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "sharing")]
 pub enum SharingReason {
-    /// Workers read a table that they do not own, and no scheme changes that.
+    /// Reads of a table by workers that do not own it, which no known scheme avoids.
     ReadElsewhere {
         /// Messages per second.
         per_second: f64,
         /// The share of all workers' time that these take.
         share: f64,
     },
-    /// Its reads in place were fewer than what its recalls cost.
+    /// Reads in place that were fewer than the price of the recalls, or none, as the table could never be lent.
     Unpaid {
-        /// Reads in place, of the latest interval.
+        /// The reads in place since the table was judged before.
         in_place: u64,
-        /// What recalls cost then, in reads by message.
+        /// The price of the recalls in that time, in reads by message.
         price: u64,
     },
 }
@@ -106,7 +107,22 @@ pub(crate) struct Limits {
     pub(crate) interval_max: Duration,
 }
 
-/// What is known of one table.
+impl Limits {
+    /// Returns the share that messages take of so many cycles of all workers.
+    fn share(&self, messages: u64, busy_cycles: f64) -> f64 {
+        if busy_cycles > 0.0 { messages as f64 * self.message_cycles / busy_cycles } else { 0.0 }
+    }
+}
+
+/// The counts of a table in one interval.
+struct Latest {
+    messages: u64,
+    seconds: f64,
+    /// The share of all workers' time that the messages take.
+    share: f64,
+}
+
+/// A table that is read elsewhere, or may be.
 #[derive(Debug, Clone)]
 struct Known {
     counts: TableReads,
@@ -150,10 +166,11 @@ impl Sharing {
             let known = before.remove(&counts.table);
             let is_new = known.is_none();
             let mut known = known.unwrap_or_else(|| Known::new(counts));
-            let latest = Span {
+            let messages = counts.since(&known.counts).messages;
+            let latest = Latest {
+                messages,
                 seconds: seen.at_ns.saturating_sub(since_ns) as f64 / 1e9,
-                busy_cycles: seen.busy_cycles - busy_cycles,
-                reads: counts.since(&known.counts),
+                share: limits.share(messages, seen.busy_cycles - busy_cycles),
             };
             known.counts = counts.clone();
             let reason = match known.shared.take() {
@@ -172,7 +189,7 @@ impl Sharing {
 }
 
 impl TableReads {
-    /// What was counted since `earlier`.
+    /// Returns the counts since `earlier`.
     fn since(&self, earlier: &TableReads) -> TableReads {
         TableReads {
             table: self.table,
@@ -183,29 +200,18 @@ impl TableReads {
     }
 }
 
-/// What was counted in some time.
-struct Span {
-    seconds: f64,
-    busy_cycles: f64,
-    reads: TableReads,
-}
-
-impl Span {
-    /// The share of all workers' time that the messages take.
-    fn share(&self, limits: &Limits) -> f64 {
-        let cycles = self.reads.messages as f64 * limits.message_cycles;
-        if self.busy_cycles > 0.0 { cycles / self.busy_cycles } else { 0.0 }
-    }
-}
-
 impl Known {
     fn new(counts: &TableReads) -> Known {
         Known { counts: counts.clone(), shared: None, intervals: 0, again_ns: 0, failed: 0 }
     }
 
     /// Judges a table that is not shared, by the latest interval.
-    fn read_elsewhere(&mut self, seen: &ReadsSeen, latest: &Span, limits: &Limits) -> Option<SharingReason> {
-        let share = latest.share(limits);
+    fn read_elsewhere(
+        &mut self,
+        seen: &ReadsSeen,
+        &Latest { messages, seconds, share }: &Latest,
+        limits: &Limits,
+    ) -> Option<SharingReason> {
         self.intervals = if share >= limits.share_gain { self.intervals + 1 } else { 0 };
         if self.intervals < SEEN || seen.at_ns < self.again_ns {
             return None;
@@ -217,7 +223,7 @@ impl Known {
             counts: self.counts.clone(),
             busy_cycles: seen.busy_cycles,
         });
-        let per_second = latest.reads.messages as f64 / latest.seconds.max(1e-9);
+        let per_second = messages as f64 / seconds.max(1e-9);
         Some(SharingReason::ReadElsewhere { per_second, share: share.min(1.0) })
     }
 
@@ -228,13 +234,9 @@ impl Known {
             self.shared = Some(shared);
             return None;
         }
-        let judged = Span {
-            seconds: 0.0,
-            busy_cycles: seen.busy_cycles - shared.busy_cycles,
-            reads: self.counts.since(&shared.counts),
-        };
-        let TableReads { in_place, price, .. } = judged.reads;
-        let is_never_lent = in_place == 0 && judged.share(limits) >= limits.share_gain;
+        let TableReads { messages, in_place, price, .. } = self.counts.since(&shared.counts);
+        let share = limits.share(messages, seen.busy_cycles - shared.busy_cycles);
+        let is_never_lent = in_place == 0 && share >= limits.share_gain;
         if in_place >= price && !is_never_lent {
             let (counts, busy_cycles) = (self.counts.clone(), seen.busy_cycles);
             self.shared = Some(Shared { intervals: 0, counts, busy_cycles, ..shared });

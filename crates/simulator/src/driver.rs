@@ -227,6 +227,7 @@ fn observation(world: &World<'_>, before: &Read, now: &Read, loads: Vec<f64>) ->
         loads,
         available: world.available.clone(),
         changed_platform: false,
+        // Locks are not simulated.
         waits: 0.0,
         samples: Some(world.monitor.samples_effective()),
     }

@@ -49,7 +49,7 @@ use rustc_hash::FxHashMap;
 
 use self::loans::Loans;
 use self::reads::Counts;
-pub use self::reads::{TableReads, reads};
+pub use self::reads::{ReadCounts, reads};
 use crate::branch::MovedBranch;
 use crate::deadlock::home_of;
 use crate::jobs::{run_task_on_worker, start_on_worker};

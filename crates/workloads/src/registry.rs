@@ -13,6 +13,7 @@
 use std::error::Error;
 use std::fmt::Debug;
 
+use clap::Args;
 use serde_json::Value;
 
 use crate::workload::{ClassId, Workload};
@@ -38,7 +39,7 @@ pub trait Registrar {
 ///
 /// The doc comment of the struct that implements it is the help of the workload: a summary in one line, then notes on
 /// its results; those of its fields are the help of its options. Implement it in the workload's own `options.rs`.
-pub trait Options: clap::Args + Debug + Send + Sync + 'static {
+pub trait Options: Args + Debug + Send + Sync + 'static {
     /// The workload's name.
     const NAME: &'static str;
 
@@ -129,9 +130,20 @@ pub(crate) fn mixes(all: &str, percent: &[u8], names: &[&str]) -> String {
     format!("Mixes: standard (all {all}, {} in a hundred), {}.", percent.join("/"), names.join(", "))
 }
 
-/// Returns the end of a title that says so if tables are apart.
-pub(crate) fn apart_or_not(is_apart: bool) -> &'static str {
-    if is_apart { ", tables apart" } else { "" }
+/// The option of workloads with several tables.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ApartArgs {
+    /// Tables apart: each table and each index is cut and placed by itself, not at the same keys as the others. At first all are where they
+    /// would be together.
+    #[arg(long, help_heading = "Workload")]
+    pub(crate) apart: bool,
+}
+
+impl ApartArgs {
+    /// Returns the end of a title, which says so if tables are apart.
+    pub(crate) fn title(self) -> &'static str {
+        if self.apart { ", tables apart" } else { "" }
+    }
 }
 
 #[cfg(test)]

@@ -153,7 +153,7 @@ pub enum Cause {
     Reads {
         /// The name of the table, or of the index.
         table: String,
-        /// What was seen of them.
+        /// The counts of them, which say what the decision was.
         #[serde(flatten)]
         reason: SharingReason,
     },

@@ -520,7 +520,6 @@ impl Controller {
         Situation { at_ns, throughput_tps, noise: self.noise, profile: self.profile.clone() }
     }
 
-    /// Another machine: what was learnt is of no use.
     /// Takes note of what workers read elsewhere, after the decision of an interval; returns the tables that are to be shared from now
     /// on, or no longer. Whoever drives it does so, and lends their partitions to readers for as long as nobody writes in them.
     pub fn share(&mut self, after: &Decision, seen: &ReadsSeen) -> Vec<SharingChange> {
@@ -542,6 +541,7 @@ impl Controller {
         changes
     }
 
+    /// Another machine: what was learnt is of no use.
     fn forget(&mut self) {
         self.interval = self.settings.interval;
         self.window.clear();

@@ -7,7 +7,7 @@
 //! remains is the change: transactions are dearer, or they wait for locks that are held while messages are on their way, which the model
 //! does not foresee. A change that makes them wait is not tried again for a while.
 //!
-//! Where the model sees what is wrong with the scheme of today, it is changed further instead of back, unless transactions wait.
+//! A scheme is changed further instead of back where the model sees what is wrong with it, unless transactions wait.
 //!
 //! Invariant: a change is undone at most once, and right after it; in the same situation another one has to be
 //! confirmed first.

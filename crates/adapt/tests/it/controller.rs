@@ -3,7 +3,8 @@
 use crate::fixture::platform;
 use atrapos_adapt::{
     AdaptError, Cause, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
-    Settings, Trigger, Verdict, WaitReason, Weights, WorkerIndex, WorkloadTrace,
+    Settings, SharingChange, SharingReason, Trigger, Verdict, WaitReason, Weights, WorkerIndex,
+    WorkloadTrace,
 };
 use std::time::Duration;
 
@@ -443,6 +444,8 @@ fn decisions_are_sentences_and_json() {
     let verdict = controller.observe(&observation(at_s + 8, 600.0, [9.0, 3.0]));
     let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
     let changed = controller.consider(trigger, &trace(9, 3, None), &platform).expect("a decision").decision;
+    let shared =
+        |reason| Decision::of_sharing(calm.at_ns, 1000.0, "item", &SharingChange { table: 3, reason });
     let decisions = [
         Decision::waited(&calm, WaitReason::Calm),
         Decision::waited(&calm, WaitReason::Settling { earlier: 2 }),
@@ -452,9 +455,11 @@ fn decisions_are_sentences_and_json() {
             cause: Cause::Evaluated(Trigger::Imbalance { busiest: WorkerIndex(1), over_mean: 0.5 }),
             action: ControlAction::Keep { reason: KeepReason::FailedBefore },
             predicted: None,
-            ..changed
+            ..changed.clone()
         },
         changed,
+        shared(SharingReason::ReadElsewhere { per_second: 600_000.0, share: 0.31 }),
+        shared(SharingReason::Unpaid { in_place: 100, price: 2_000 }),
     ];
     let lines = decisions.map(|decision| {
         let text = serde_json::to_string(&decision).expect("a decision as text");

@@ -1,7 +1,7 @@
 //! Counts of what workers read of tables that they do not own: by message, and in place; and of what lending has cost.
 //!
 //! Owns: the counts of one worker, by table; an index is a table of its own here, since it may be written less than its rows. Never:
-//! decides which tables are shared: the controller does (`atrapos_adapt::Sharing`).
+//! decides which tables are shared: the controller does (`atrapos_adapt::Controller::share`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::shard::EngineWorker;
 
 /// Counts of one table on one worker, since the database was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableReads {
+pub struct ReadCounts {
     /// The messages of other workers' transactions, answered here, that read the table and changed nothing.
     pub messages: u64,
     /// The reads that this worker's transactions have made in place, in borrowed partitions.
@@ -23,13 +23,13 @@ pub struct TableReads {
 
 /// The counts of one worker, by table.
 #[derive(Debug, Default)]
-pub(super) struct Counts(RefCell<Vec<TableReads>>);
+pub(super) struct Counts(RefCell<Vec<ReadCounts>>);
 
 impl Counts {
-    fn of(&self, table: TableId, change: impl FnOnce(&mut TableReads)) {
+    fn of(&self, table: TableId, change: impl FnOnce(&mut ReadCounts)) {
         let mut counts = self.0.borrow_mut();
         if counts.len() <= table.at() {
-            counts.resize(table.at() + 1, TableReads::default());
+            counts.resize(table.at() + 1, ReadCounts::default());
         }
         change(&mut counts[table.at()]);
     }
@@ -52,11 +52,11 @@ impl Counts {
 
 /// Returns the counts of this worker, by the number of the table; those of partitions that it has borrowed now are among them.
 #[must_use]
-pub fn reads(worker: &Rc<EngineWorker>) -> Vec<TableReads> {
+pub fn reads(worker: &Rc<EngineWorker>) -> Vec<ReadCounts> {
     let shard = worker.shard();
     let mut counts = shard.lending.counts.0.borrow().clone();
     let tables = shard.tables.borrow();
-    counts.resize(tables.catalog.tables.len(), TableReads::default());
+    counts.resize(tables.catalog.tables.len(), ReadCounts::default());
     for (place, partition) in tables.borrowed() {
         counts[place.table.at()].in_place += partition.reads_in_place();
     }

@@ -91,17 +91,23 @@ impl PlannedPhase {
 
     /// Counts what a group reads here, for a transaction of another worker. Returns the partitions of shared tables among it.
     pub(super) fn count_reads(&self, shard: &Shard, group: &Range<usize>) -> SmallVec<[PartitionId; BATCH]> {
-        let requests =
-            || self.order[group.clone()].iter().map(|planned| &self.actions.requests()[planned.at]);
-        let mut tables: SmallVec<[TableId; BATCH]> = requests().map(|request| request.table).collect();
-        tables.sort_unstable();
-        tables.dedup();
-        if requests().all(|request| request.mode == LockMode::Shared) {
+        let requests = self.order[group.clone()].iter().map(|planned| &self.actions.requests()[planned.at]);
+        let reads = |request: &&Request| request.mode == LockMode::Shared;
+        let mut tables: SmallVec<[TableId; BATCH]> = SmallVec::new();
+        for request in requests.clone().filter(reads) {
+            if !tables.contains(&request.table) {
+                tables.push(request.table);
+            }
+        }
+        if requests.clone().all(|request| reads(&request)) {
             tables.iter().for_each(|table| lending::count_message(shard, *table));
         }
         tables.retain(|table| lending::is_shared(shard, *table));
-        let reads = |request: &&Request| request.mode == LockMode::Shared && tables.contains(&request.table);
-        requests().filter(reads).map(|request| request.locate(&shard.tables.borrow()).0).collect()
+        if tables.is_empty() {
+            return SmallVec::new();
+        }
+        let of_shared = requests.filter(reads).filter(|request| tables.contains(&request.table));
+        of_shared.map(|request| request.locate(&shard.tables.borrow()).0).collect()
     }
 
     /// Sorts actions in the order of their owners and keys; actions on one key keep theirs.

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::parameters::{Class, Mix, Skew};
 use super::{CUSTOMERS_DEFAULT, HOTSPOT_SHARE_DEFAULT, SmallBank, SmallBankConfig, THETA_DEFAULT};
 use crate::registry::{
-    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+    ApartArgs, BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, mixes,
 };
 use crate::text::count;
 
@@ -33,10 +33,8 @@ pub struct SmallBankOptions {
     /// The share of the requests that goes to the hotspot, from 0 to 1.
     #[arg(long, value_name = "P", default_value_t = HOTSPOT_SHARE_DEFAULT, requires = "hotspot", help_heading = "Workload")]
     hotspot_share: f64,
-    /// Tables apart: each table and each index is cut and placed by itself, not at the same keys as the others. At first all are where they
-    /// would be together.
-    #[arg(long, help_heading = "Workload")]
-    apart: bool,
+    #[command(flatten)]
+    apart: ApartArgs,
 }
 
 impl Options for SmallBankOptions {
@@ -56,19 +54,20 @@ impl Options for SmallBankOptions {
             Some(customers) => Skew::Hotspot { customers, share },
             None => Skew::Zipf(theta),
         };
-        let workload = SmallBank::new(SmallBankConfig { customers, mix, skew, apart, seed: common.seed })?;
+        let workload =
+            SmallBank::new(SmallBankConfig { customers, mix, skew, apart: apart.apart, seed: common.seed })?;
         let chosen = match hotspot {
             Some(hot) => format!("{}% of requests to {}", share * 100.0, count(hot)),
             None => format!("Zipf {theta}"),
         };
-        let title = format!("{} customers, mix {mix}, {chosen}{}", count(customers), apart_or_not(apart));
+        let title = format!("{} customers, mix {mix}, {chosen}{}", count(customers), apart.title());
         let settings = json!({
             "customers": customers,
             "mix": mix.to_string(),
             "theta": hotspot.is_none().then_some(theta),
             "hotspot": hotspot,
             "hotspot_share": hotspot.map(|_| share),
-            "apart": apart,
+            "apart": apart.apart,
         });
         Ok(visitor.visit(workload, Choice::new(title, settings)))
     }

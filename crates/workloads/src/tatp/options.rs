@@ -9,7 +9,7 @@ use super::parameters::{Class, Mix};
 use super::{SUBSCRIBERS_DEFAULT, Tatp};
 use crate::keys::KeyChoice;
 use crate::registry::{
-    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+    ApartArgs, BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, mixes,
 };
 use crate::text::count;
 
@@ -29,10 +29,8 @@ pub struct TatpOptions {
     /// Distribution of the subscribers.
     #[arg(long, value_enum, default_value_t = Keys::Uniform, help_heading = "Workload")]
     keys: Keys,
-    /// Tables apart: each table and each index is cut and placed by itself, not at the same keys as the others. At first all are where they
-    /// would be together.
-    #[arg(long, help_heading = "Workload")]
-    apart: bool,
+    #[command(flatten)]
+    apart: ApartArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,17 +58,14 @@ impl Options for TatpOptions {
             Keys::Nurand => (KeyChoice::NonUniform, "nurand"),
         };
         let workload = Tatp::new(self.subscribers, mix, choice, common.seed)?;
-        let workload = if self.apart { workload.apart() } else { workload };
-        let title = format!(
-            "{} subscribers, mix {mix}, keys {keys}{}",
-            count(self.subscribers),
-            apart_or_not(self.apart)
-        );
+        let workload = if self.apart.apart { workload.apart() } else { workload };
+        let title =
+            format!("{} subscribers, mix {mix}, keys {keys}{}", count(self.subscribers), self.apart.title());
         let settings = json!({
             "subscribers": self.subscribers,
             "mix": mix.to_string(),
             "keys": keys,
-            "apart": self.apart,
+            "apart": self.apart.apart,
         });
         Ok(visitor.visit(workload, Choice::new(title, settings)))
     }

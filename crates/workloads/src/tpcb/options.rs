@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::{ACCOUNTS_DEFAULT, BRANCHES_DEFAULT, NAMES, REMOTE_DEFAULT, Tpcb, TpcbConfig};
-use crate::registry::{BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not};
+use crate::registry::{ApartArgs, BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor};
 use crate::text::count;
 
 /// TPC-B: a bank. Each transaction updates an account, a teller and a branch, and appends to a history.
@@ -24,10 +24,8 @@ pub struct TpcbOptions {
     /// Share of the transactions whose account is of another branch than the teller, from 0 to 1.
     #[arg(long, value_name = "P", default_value_t = REMOTE_DEFAULT, help_heading = "Workload")]
     remote: f64,
-    /// Tables apart: each table and each index is cut and placed by itself, not at the same keys as the others. At first all are where they
-    /// would be together.
-    #[arg(long, help_heading = "Workload")]
-    apart: bool,
+    #[command(flatten)]
+    apart: ApartArgs,
 }
 
 impl Options for TpcbOptions {
@@ -43,15 +41,16 @@ impl Options for TpcbOptions {
     fn configure<V: Visitor>(&self, common: Common, visitor: V) -> Result<V::Output, BadOptions> {
         let &TpcbOptions { branches, accounts_per_branch, remote, apart } = self;
         let seed = common.seed;
-        let workload = Tpcb::new(TpcbConfig { branches, accounts_per_branch, remote, apart, seed })?;
+        let workload =
+            Tpcb::new(TpcbConfig { branches, accounts_per_branch, remote, apart: apart.apart, seed })?;
         let title = format!(
             "{} branches of {} accounts, {}% remote{}",
             count(branches),
             count(u64::from(accounts_per_branch)),
             remote * 100.0,
-            apart_or_not(apart)
+            apart.title()
         );
-        let settings = json!({ "branches": branches, "accounts_per_branch": accounts_per_branch, "remote": remote, "apart": apart });
+        let settings = json!({ "branches": branches, "accounts_per_branch": accounts_per_branch, "remote": remote, "apart": apart.apart });
         Ok(visitor.visit(workload, Choice::new(title, settings)))
     }
 }

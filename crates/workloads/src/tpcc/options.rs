@@ -10,7 +10,7 @@ use super::parameters::{Class, Mix, Remote};
 use super::terminal::Deliveries;
 use super::{Tpcc, TpccConfig, WAREHOUSES_DEFAULT, terminals_per_worker};
 use crate::registry::{
-    BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, apart_or_not, mixes,
+    ApartArgs, BadOptions, Choice, Classes, Common, EXPLAINED_SEED, Options, Visitor, mixes,
 };
 use crate::text::count;
 
@@ -50,10 +50,8 @@ pub struct TpccOptions {
     /// Customers per district, and orders at first. Other numbers than the default are not those of the specification.
     #[arg(long, value_name = "N", default_value_t = CUSTOMERS.into(), help_heading = "Workload")]
     customers: u64,
-    /// Tables apart: each table and each index is cut and placed by itself, not at the same keys as the others. At first all are where they
-    /// would be together.
-    #[arg(long, help_heading = "Workload")]
-    apart: bool,
+    #[command(flatten)]
+    apart: ApartArgs,
 }
 
 impl Options for TpccOptions {
@@ -74,7 +72,17 @@ impl Options for TpccOptions {
         };
         let &TpccOptions { warehouses, items, customers, delivery: deliveries, think, apart, .. } = self;
         let seed = common.seed;
-        let config = TpccConfig { warehouses, items, customers, mix, remote, deliveries, think, apart, seed };
+        let config = TpccConfig {
+            warehouses,
+            items,
+            customers,
+            mix,
+            remote,
+            deliveries,
+            think,
+            apart: apart.apart,
+            seed,
+        };
         let workload = Tpcc::new(config)?;
         let title = format!(
             "{} warehouses, mix {mix}, {}% remote payments, {}% remote lines, {} deliveries{}{}",
@@ -83,7 +91,7 @@ impl Options for TpccOptions {
             100.0 * remote.lines,
             deliveries.name(),
             if think { ", think times" } else { "" },
-            apart_or_not(apart),
+            apart.title(),
         );
         let settings = json!({
             "warehouses": warehouses,
@@ -94,7 +102,7 @@ impl Options for TpccOptions {
             "remote_lines": remote.lines,
             "delivery": deliveries.name(),
             "think": think,
-            "apart": apart,
+            "apart": apart.apart,
         });
         let choice = Choice {
             per_minute: Some(Class::NewOrder.id()),
