@@ -254,6 +254,8 @@ fn run(bench: &Bench<'_>, arguments: &[String], factor: f64) -> Result<(Counts, 
             "--quiet",
             "--tool=callgrind",
             "--trace-children=yes",
+            // Otherwise one that waits in a loop may keep the others from running.
+            "--fair-sched=yes",
             "--collect-bus=yes",
             "--separate-callers=4",
         ])
