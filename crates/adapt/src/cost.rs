@@ -21,7 +21,8 @@
 //! a second poll, handling of messages. `count` has every synchronization point of every transaction; the end of a transaction, one of the three messages of a first one, is sent to each
 //! worker once, so points among data that has met before in the transaction count for less: two thirds of `message_bytes`, four fifths of
 //! `exchange_cycles`. The last term is the paper's oversaturation: partitions that bring nothing
-//! are not made. With `busiest`, `partitions`, `exchange_cycles` and `message_bytes` at 0, `J` knows nothing beyond the paper's two metrics.
+//! are not made. The busiest worker's term lacks its part of synchronization, which a change of one slice moves at many workers at once; schemes
+//! that searches have found are compared with it, by [`Cost::judged`]. With `busiest`, `partitions`, `exchange_cycles` and `message_bytes` at 0, `J` knows nothing beyond the paper's two metrics.
 //!
 //! Invariants: no term is negative; `J` is 0 only for perfect balance without a message and without a cut. A worker that
 //! is retired has nothing, so all of its load is imbalance, and the mean is over the available ones.
@@ -197,6 +198,8 @@ pub struct Cost {
     pub partitions: usize,
     /// `J(S, W)`, as a share of the work.
     pub objective: f64,
+    /// The same where the busiest worker is the one with most work and synchronization, and exceeds the mean of both.
+    pub judged: f64,
 }
 
 impl Cost {
@@ -217,12 +220,6 @@ impl Cost {
     #[must_use]
     pub fn busy_max_ratio(&self) -> f64 {
         if self.load_mean_cycles > 0.0 { self.busy_max_cycles / self.load_mean_cycles } else { 1.0 }
-    }
-
-    /// The part that the objective's term of the busiest worker lacks, as a share of the work, because it does not count synchronization.
-    pub(crate) fn busiest_sync(&self, weights: &Weights) -> f64 {
-        let mean = self.sync_ratio();
-        weights.busiest * (self.busy_max_ratio() - self.load_max_ratio() - mean)
     }
 
     /// Synchronization, as a share of the work.
@@ -293,6 +290,13 @@ pub fn evaluate(
     let partitions = scheme.partition_count();
     let cuts = (partitions - workload.table_count()) as f64;
     let per_unit = weights.per_unit(workload, platform);
+    let objective = imbalance_cycles * per_unit.imbalance
+        + (load_max_cycles - load_mean_cycles) * per_unit.busiest
+        + sync_cycles * per_unit.sync
+        + cuts * per_unit.cut;
+    // Of the busiest worker: what it has beyond the mean of synchronization, which J has already.
+    let sync_mean_cycles = sync_cycles / platform.available_count() as f64;
+    let busiest_sync_cycles = busy_max_cycles - load_max_cycles - sync_mean_cycles;
     Ok(Cost {
         work_cycles,
         imbalance_cycles,
@@ -302,9 +306,7 @@ pub fn evaluate(
         sync_byte_distance,
         sync_cycles,
         partitions,
-        objective: imbalance_cycles * per_unit.imbalance
-            + (load_max_cycles - load_mean_cycles) * per_unit.busiest
-            + sync_cycles * per_unit.sync
-            + cuts * per_unit.cut,
+        objective,
+        judged: objective + busiest_sync_cycles * per_unit.busiest,
     })
 }

@@ -4,8 +4,8 @@
 //! workers that are equally far from everything, each keeps what it has. Never: decides whether the gain is worth the way;
 //! that is the controller's hysteresis.
 //!
-//! Invariants: the proposed scheme gives nothing to a retired worker; it is not costlier than today's, unless a retired
-//! worker owns something today; the steps lead from today's scheme to it.
+//! Invariants: the proposed scheme gives nothing to a retired worker; it is not costlier than today's, as [`Cost::judged`] has it, unless a
+//! retired worker owns something today; the steps lead from today's scheme to it.
 
 use crate::cost::{Cost, Weights, evaluate};
 use crate::error::AdaptError;
@@ -36,10 +36,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// By how much the objective falls, as a share of the work. Never negative, unless a worker was retired.
+    /// By how much [`Cost::judged`] falls, as a share of the work. Never negative, unless a worker was retired.
     #[must_use]
     pub fn gain(&self) -> f64 {
-        self.before.objective - self.after.objective
+        self.before.judged - self.after.judged
     }
 
     /// The same plan with every slice that costs more than `hot` times the mean of the workers in a partition of its own;
@@ -105,13 +105,13 @@ pub fn plan(
         let workers = platform.available_count();
         let crowding = settings.prices.of_crowding(workload, &owners, workers);
         let way = settings.prices.of_way(workload, today, &plan.scheme, plan.steps.len(), workers);
-        plan.after.objective + plan.after.busiest_sync(weights) + crowding + way
+        plan.after.judged + crowding + way
     };
     let mut planned = plan_from(workload, platform, today, best, weights)?;
     // A scheme far away must be worth the way; one near today's, or today's itself, may be as good for less.
     let possible =
         today.tables().iter().flat_map(TableScheme::owners).all(|owner| platform.is_available(*owner));
-    for other in near.into_iter().chain([aligned]).chain(possible.then(|| today.clone())) {
+    for other in near.into_iter().chain(aligned).chain(possible.then(|| today.clone())) {
         let other = plan_from(workload, platform, today, other, weights)?;
         if price(&other) <= price(&planned) {
             planned = other;
@@ -144,14 +144,14 @@ pub fn plan_from(
         let same = |a: f64, b: f64, whole: f64| a <= b + share * whole + 1e-9 * b.abs().max(1.0);
         if same(cost.imbalance_cycles, best.0.imbalance_cycles, workload.work_cycles())
             && same(cost.sync_byte_distance, best.0.sync_byte_distance, before.sync_byte_distance)
-            && cost.objective <= naive.objective + 1e-9
+            && cost.judged <= naive.judged.max(best.0.judged) + 1e-9
         {
             best = (cost, scheme);
         }
     }
     let possible =
         today.tables().iter().flat_map(TableScheme::owners).all(|owner| platform.is_available(*owner));
-    let (after, scheme) = if possible && before.objective <= best.0.objective + 1e-12 {
+    let (after, scheme) = if possible && before.judged <= best.0.judged + 1e-12 {
         (before.clone(), today.clone())
     } else {
         best

@@ -12,8 +12,9 @@ use atrapos_storage::{KeyBuf, Tree};
 
 use crate::schema::TableId;
 
-/// The number of synchronization points of one sub-partition whose partners are kept; further ones are only counted.
-const REMEMBERED: usize = 16;
+/// The number of synchronization points of one sub-partition whose partners are kept; further ones are only counted. Of what three partners
+/// in equal parts take, sixteen would show anything from a sixth to a half, and plans would be made for that.
+const REMEMBERED: usize = 64;
 
 /// One key of a table that takes part in a synchronization point.
 pub type Partner = (TableId, KeyBuf);
@@ -208,6 +209,29 @@ mod tests {
         assert_eq!(charge(12, Some(20), 7), [0, 7, 0, 0], "the range ends before the boundary");
         assert_eq!(charge(12, Some(21), 8), [0, 4, 4, 0]);
         assert_eq!(charge(40, Some(35), 8), [0, 0, 0, 8], "an empty range is looked for where it would be");
+    }
+
+    #[test]
+    fn what_three_partners_take_in_equal_parts_is_remembered_as_equal_parts() {
+        let mut draw = 1_u64;
+        for _ in 0..100 {
+            let mut monitor = monitor(&[], &[0]);
+            for at in 0..3_000_u64 {
+                draw ^= draw << 13;
+                draw ^= draw >> 7;
+                draw ^= draw << 17;
+                let partners = vec![(TableId(1), (at % 3).encode())];
+                monitor.note_meeting(0, Meeting { partners, bytes: 8, again: false }, 64, draw);
+            }
+            let (.., meetings) = monitor.into_parts();
+            let remembered = &meetings[0].remembered;
+            for partner in 0..3_u64 {
+                let of_partner =
+                    remembered.iter().filter(|meeting| meeting.partners[0].1 == partner.encode());
+                let part = of_partner.count() as f64 / remembered.len() as f64;
+                assert!((0.1..0.6).contains(&part), "{part} of what is remembered");
+            }
+        }
     }
 
     #[test]

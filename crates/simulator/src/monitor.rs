@@ -4,8 +4,8 @@
 //! what a worker of a database can time: an event from the poll before it to its end.
 //!
 //! As in a database (decision 10): an *event* is the end of a transaction at its home, its first suspension there, or an action for a
-//! transaction of another worker; one in 64 is recorded and stands for all, more where little happens; sixteen synchronization points of a
-//! sub-partition are remembered with their partners.
+//! transaction of another worker; one in 64 is recorded and stands for all, more where little happens; so many synchronization points of a
+//! sub-partition are remembered with their partners as a database remembers.
 
 use atrapos_adapt::{
     PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, TraceKey, WorkerIndex,
@@ -17,7 +17,7 @@ use crate::layout::{Cut, Layout};
 use crate::scenario::Scenario;
 
 /// Synchronization points of one sub-partition that are remembered.
-const REMEMBERED: usize = 16;
+const REMEMBERED: usize = 64;
 
 /// A recorded synchronization point: the slices of the others, and the bytes that they exchanged.
 #[derive(Debug, Clone)]

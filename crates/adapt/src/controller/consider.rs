@@ -74,6 +74,8 @@ impl Controller {
     /// - at once, if it gains [`gain_sure`](super::ControllerSettings::gain_sure) more than noise explains: as many standard
     ///   deviations of a worker's load as [`confidence`](super::ControllerSettings::confidence) says;
     /// - at once, if there are few samples, and they show all the same that it gains as much: a worker has nearly everything;
+    /// - at once, if today's scheme was made from so few samples that one from half as many more is to be expected to be better, and it gains
+    ///   [`gain_min`](super::ControllerSettings::gain_min);
     /// - if it gains [`gain_min`](super::ControllerSettings::gain_min) more than one standard deviation and than by what
     ///   throughputs usually differ from one measurement to the next, and as many later statistics as
     ///   [`confirmations`](super::ControllerSettings::confirmations) say confirm the gain of the very same scheme: what was
@@ -118,11 +120,12 @@ impl Controller {
         planning.weights = weights;
         let workers = platform.available_count();
         let (workload, samples) = self.pooled(&latest, trace, workers);
+        self.considered = samples.unwrap_or(f64::INFINITY);
         let owners = today.tables().iter().flat_map(TableScheme::owners);
         let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
         let deviation_pooled = deviation(samples, workers);
         let noise = self.settings.confidence * deviation_pooled;
-        if noise > NOISE_MAX {
+        if noise > NOISE_MAX && (must || !trigger.is_more_samples()) {
             return self.consider_few_samples(
                 trigger,
                 (&workload, platform),
@@ -150,7 +153,7 @@ impl Controller {
         {
             return Ok(considered);
         }
-        let wanted = if must { 0.0 } else { self.settings.gain_sure + noise };
+        let wanted = if must { 0.0 } else { self.sure_gain(trigger, deviation_pooled) };
         let cut_out = self.cut_out(&plan, (&workload, platform), &planning.weights, noise)?;
         let looks = cut_out.is_some();
         plan = cut_out.unwrap_or(plan);
@@ -286,8 +289,9 @@ impl Controller {
         if self.failures.block(&self.situation(), settings) {
             return Worth::Not(KeepReason::FailedBefore);
         }
-        let is_sure = gain >= settings.gain_sure + settings.confidence * deviation;
-        if is_sure && !self.failures.has_undone(&self.situation(), settings) {
+        if gain >= self.sure_gain(trigger, deviation)
+            && !self.failures.has_undone(&self.situation(), settings)
+        {
             return Worth::Sure;
         }
         if looks {
@@ -297,6 +301,17 @@ impl Controller {
             return Worth::Perhaps;
         }
         Worth::Not(KeepReason::GainTooSmall)
+    }
+
+    /// The gain from which a plan is carried out at once. A scheme that was made from fewer samples is worse by so much that any gain is to be
+    /// expected.
+    fn sure_gain(&self, trigger: Trigger, deviation: f64) -> f64 {
+        let settings = &self.settings;
+        if trigger.is_more_samples() {
+            settings.gain_min
+        } else {
+            settings.gain_sure + settings.confidence * deviation
+        }
     }
 
     /// Decides on a plan for loads that move, with the figures of all of them.
@@ -377,6 +392,9 @@ impl Controller {
     }
 
     fn keep(&mut self, trigger: Trigger, plan: Option<(&Plan, f64)>, reason: KeepReason) -> Considered {
+        if trigger.is_more_samples() {
+            self.made_from = Some(self.considered);
+        }
         if !matches!(reason, KeepReason::TooFewSamples | KeepReason::ToBeConfirmed) {
             let situation = self.situation();
             let before =
@@ -404,8 +422,9 @@ impl Controller {
         kind: Kind,
     ) -> Considered {
         let was_must = predicted.gain_wanted == 0.0 || matches!(trigger, Trigger::PlatformChanged { .. });
-        // What came between two loads is no throughput to compare with.
-        let judged = kind == Kind::ForGain && !was_must && !self.mixed;
+        let is_for_gain = kind == Kind::ForGain && !was_must;
+        // What came between two loads is no throughput to compare with; nor is what changes as little as that of so few samples.
+        let judged = is_for_gain && !trigger.is_more_samples() && !self.mixed;
         let promise = Promise { predicted };
         if kind == Kind::Look {
             self.looks = LOOKS_MAX - self.looks_left() + 1;
@@ -413,6 +432,7 @@ impl Controller {
         } else if predicted.gain >= self.settings.gain_sure {
             self.looks = 0;
         }
+        self.made_from = is_for_gain.then_some(self.considered);
         self.begin_anew_after(judged.then_some(promise));
         let is_for_swing = matches!(trigger, Trigger::Swing { .. });
         self.stripes = is_for_swing.then_some(Stripes { at_ns: self.at_ns, throughput_tps: None });

@@ -53,6 +53,13 @@ pub enum Trigger {
     },
     /// A small gain was predicted just before, and may have been noise.
     Confirmation,
+    /// The scheme was made from few samples, and there are half as many more since.
+    MoreSamples {
+        /// Samples that the scheme was made from, in number of equal cost.
+        made_from: f64,
+        /// Samples since then, in the same way.
+        since: f64,
+    },
 }
 
 /// Reasons for which nothing is evaluated.
@@ -258,6 +265,12 @@ impl Decision {
     }
 }
 
+impl Trigger {
+    pub(super) const fn is_more_samples(&self) -> bool {
+        matches!(self, Self::MoreSamples { .. })
+    }
+}
+
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -282,6 +295,9 @@ impl fmt::Display for Trigger {
                 )
             }
             Self::Confirmation => f.write_str("a small gain was to be confirmed"),
+            Self::MoreSamples { made_from, since } => {
+                write!(f, "the scheme was made from {made_from:.0} samples, and {since:.0} have come since")
+            }
         }
     }
 }

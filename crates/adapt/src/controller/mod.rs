@@ -19,7 +19,8 @@
 //! - once, when the first three measurements agree ([`Trigger::First`]): a scheme may be bad without anything changing;
 //! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
 //! - when the load goes back and forth within an interval ([`Trigger::Swing`]);
-//! - to find out whether a small gain is one ([`Trigger::Confirmation`]).
+//! - to find out whether a small gain is one ([`Trigger::Confirmation`]);
+//! - when a scheme that was made from few samples would be made better from those that there are now ([`Trigger::MoreSamples`]).
 //!
 //! A long interval is for steady times. In between, throughput and loads are [glanced](Controller::glance) at: when they are
 //! clearly different ones, the statistics of before are thrown away and the next ones are taken after the shortest interval,
@@ -59,6 +60,8 @@ use std::time::Duration;
 use swing::Swing;
 use undo::Before;
 
+/// Factor on the number of samples that a scheme was made from from which it may be made again.
+const MORE_SAMPLES: f64 = 1.5;
 /// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
 const GLANCE_THRESHOLDS: f64 = 2.0;
 
@@ -150,6 +153,10 @@ pub struct Controller {
     deviation: f64,
     /// The samples for which an evaluation of few of them found too few; 0 if there was none since the load changed.
     too_few: f64,
+    /// The samples of the statistics that were considered last.
+    considered: f64,
+    /// The samples that today's scheme was made from, or was looked at again with; `None` where it was not made for a gain.
+    made_from: Option<f64>,
     /// The repartitioning that the next observation judges.
     trial: Option<Trial>,
     failures: Failures,
@@ -203,6 +210,8 @@ impl Controller {
             samples: 0.0,
             deviation: 0.0,
             too_few: 0.0,
+            considered: 0.0,
+            made_from: None,
             trial: None,
             failures: Failures::default(),
             flux: Flux::default(),
@@ -387,6 +396,9 @@ impl Controller {
                 self.unless_rejected(trigger)
             };
         }
+        if let Some(trigger) = self.more_samples() {
+            return Verdict::Evaluate(trigger);
+        }
         let noise = self.settings.confidence * self.deviation;
         if noise > NOISE_MAX {
             return self.verdict_on_few(busiest, noise);
@@ -433,6 +445,17 @@ impl Controller {
             }
             None => Verdict::Wait(WaitReason::TooFewSamples),
         }
+    }
+
+    /// A scheme is as good as the samples that it was made from: the load of each worker under it is wrong by their standard deviation. It is
+    /// made again when there are [`MORE_SAMPLES`] times as many, and a scheme made from them is to be expected to be better by a gain that is
+    /// worth anything.
+    fn more_samples(&self) -> Option<Trigger> {
+        let (made_from, since) = (self.made_from?, self.samples + self.kept());
+        let workers = self.profile.available_count();
+        let better = deviation(Some(made_from), workers) - deviation(Some(since), workers);
+        let is_worth_it = since >= MORE_SAMPLES * made_from && better >= self.settings.gain_min;
+        is_worth_it.then_some(Trigger::MoreSamples { made_from, since })
     }
 
     /// The samples of earlier statistics under today's scheme, which count as long as the load is the same.
@@ -491,7 +514,7 @@ impl Controller {
 
     /// The steps of the last plan were not carried out, or not all of them: nothing is concluded from what comes next.
     pub fn abandoned(&mut self) {
-        self.trial = None;
+        (self.trial, self.made_from) = (None, None);
         (self.before, self.worse) = (None, None);
         self.follow_up_due = None;
     }
@@ -551,7 +574,7 @@ impl Controller {
         self.flux = Flux::default();
         self.swing = Swing::default();
         self.stripes = None;
-        (self.looks, self.too_few) = (0, 0.0);
+        (self.looks, self.too_few, self.made_from) = (0, 0.0, None);
         self.sync_factor = 1.0;
         self.began_anew = false;
     }

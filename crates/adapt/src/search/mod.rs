@@ -7,7 +7,7 @@
 //! 2. From each: [`choose_partitioning`]'s loop (Algorithm 1), then [`choose_placement`]'s (Algorithm 2), then `refine`,
 //!    which repeats both kinds of change on the objective until none helps.
 //! 3. The best result; where the case is small, `anneal` goes on from it.
-//! 4. The same, improved once more with dearer synchronization: a second proposal, for the worker that has all of what it takes part in.
+//! 4. The same, improved once more with dearer synchronization: further proposals, for the worker that has all of what it takes part in.
 //!
 //! Invariants: deterministic; every change that is kept lowers the objective, so the result is not costlier than any start;
 //! effort is bounded by a count of evaluations, never by time.
@@ -137,13 +137,20 @@ pub(crate) struct Found {
     pub(crate) best: PlannedScheme,
     /// The one that was found from today's: usually not as good, but near.
     pub(crate) near: Option<PlannedScheme>,
-    /// The best one, improved with synchronization weighing [`ALIGNED`] times as much.
-    pub(crate) aligned: PlannedScheme,
+    /// The best one, improved with synchronization weighing more: by each of the [`aligning_factors`].
+    pub(crate) aligned: Vec<PlannedScheme>,
 }
 
-/// Factor on the weight of synchronization in the last search. A worker has all of what it takes part in, of which the mean over all workers has little: whether the
-/// busiest worker is better off with less work and more synchronization is told by [`Cost::busy_max_cycles`](crate::Cost::busy_max_cycles) afterwards.
+/// Least factor on the weight of synchronization in the last searches.
 const ALIGNED: f64 = 4.0;
+
+/// Factors on the weight of synchronization in the last searches. A worker has all of what it takes part in, of which the mean over all workers has little: whether
+/// the busiest worker is better off with less work and more synchronization is told by [`Cost::judged`](crate::Cost::judged) afterwards. With the greatest factor
+/// the objective is right where one worker takes part, as one of two, in nearly all of it.
+fn aligning_factors(weights: &Weights, workers: usize) -> impl Iterator<Item = f64> {
+    let takes_part_in_all = weights.busiest * workers as f64 / 2.0;
+    [ALIGNED, takes_part_in_all].into_iter().filter(|factor| *factor >= ALIGNED)
+}
 
 impl Found {
     /// As [`search`].
@@ -178,13 +185,17 @@ impl Found {
         }
         let (_, best) = best.expect("there is always the naive start");
         let best = if settings.annealing { anneal::improve(best, settings.effort) } else { best };
-        let mut weights = settings.weights;
-        weights.synchronization *= ALIGNED;
-        let problem = Problem::new(workload, platform, &weights);
-        let mut aligned = State::new(&problem, best.owner.clone());
-        placement::improve(&mut aligned, effort / 2);
-        refine::improve(&mut aligned, effort);
-        let (best, aligned) = (best.scheme(), aligned.scheme());
+        let mut aligned = Vec::new();
+        for factor in aligning_factors(&settings.weights, platform.available_count()) {
+            let mut weights = settings.weights;
+            weights.synchronization *= factor;
+            let problem = Problem::new(workload, platform, &weights);
+            let mut state = State::new(&problem, best.owner.clone());
+            placement::improve(&mut state, effort / 2);
+            refine::improve(&mut state, effort);
+            aligned.push(state.scheme());
+        }
+        let best = best.scheme();
         Ok(Self { near: near.filter(|near| *near != best), best, aligned })
     }
 }

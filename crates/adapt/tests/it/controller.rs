@@ -267,6 +267,47 @@ fn a_great_gain_is_had_at_once_and_followed_up() {
     assert!(matches!(verdict, Verdict::Evaluate(Trigger::Imbalance { .. })), "{verdict:?}");
 }
 
+/// Eighty samples show that one worker has everything, and less well where that is to be cut.
+#[test]
+fn a_scheme_of_few_samples_is_made_again_when_there_are_half_as_many_more() {
+    let platform = platform("core:2 pu:1");
+    let of_samples =
+        |at_s, samples: f64| Observation { samples: Some(samples), ..observation(at_s, 10.0, [5.0, 5.0]) };
+    let settings = ControllerSettings { confidence: 2.0, ..ControllerSettings::default() };
+    let changed = |samples: f64| {
+        let mut controller = Controller::new(settings).expect("settings that make sense");
+        let seen = Observation { loads: vec![19.0, 0.0], ..of_samples(1, samples) };
+        let Verdict::Evaluate(trigger) = controller.observe(&seen) else { panic!("not evaluated") };
+        let statistics = trace(19, 0, Some(samples as u64));
+        let considered = controller.consider(trigger, &statistics, &platform).expect("a decision");
+        assert!(considered.decision.is_repartition(), "{}", considered.decision);
+        controller
+    };
+    let is_made_again = |verdict: &Verdict| matches!(verdict, Verdict::Evaluate(Trigger::MoreSamples { .. }));
+    let mut controller = changed(80.0);
+    let verdict = controller.observe(&of_samples(2, 40.0));
+    assert!(!is_made_again(&verdict), "{verdict:?}");
+    let mut abandoned = controller.clone();
+    abandoned.abandoned();
+    assert!(!is_made_again(&abandoned.observe(&of_samples(3, 130.0))), "there is no such scheme");
+    let verdict = controller.observe(&of_samples(3, 130.0));
+    let Verdict::Evaluate(trigger @ Trigger::MoreSamples { made_from, since }) = verdict else {
+        panic!("{verdict:?}")
+    };
+    assert_eq!((made_from, since), (80.0, 130.0));
+    // It gains a tenth, which would have to be confirmed otherwise.
+    let statistics = trace(55, 45, Some(130));
+    let again = controller.clone().consider(trigger, &statistics, &platform).expect("a decision");
+    assert!(again.decision.is_repartition(), "{}", again.decision);
+    let statistics = trace(50, 50, Some(130));
+    let kept = controller.consider(trigger, &statistics, &platform).expect("a decision").decision;
+    assert_eq!(kept.action, ControlAction::Keep { reason: KeepReason::NothingBetter }, "{kept}");
+    assert!(!is_made_again(&controller.observe(&of_samples(4, 190.0))), "as good as 130 can make it");
+    assert!(is_made_again(&controller.observe(&of_samples(5, 260.0))));
+    // Of so many samples, more would not make a better one.
+    assert!(!is_made_again(&changed(10_000.0).observe(&of_samples(2, 20_000.0))));
+}
+
 #[test]
 fn a_small_gain_must_be_confirmed_twice() {
     let platform = platform("core:2 pu:1");
