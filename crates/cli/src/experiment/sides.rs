@@ -46,6 +46,7 @@ fn over_rounds(rounds: &[Round]) -> Vec<Compared> {
         let first = (*all.first()?).clone();
         Some(Compared {
             static_tps: over(&|compared| Some(compared.static_tps))?,
+            if_even: over(&|compared| compared.if_even),
             adaptive_tps: over(&|compared| compared.adaptive_tps),
             whole: pooled(&|compared| &compared.whole),
             adapted_after_s: over(&|compared| compared.adapted_after_s),
@@ -81,7 +82,7 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
     }
     out.push_str("\n\n");
     let or_none = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
-    let mut header = vec!["phase", "from s", "static tps", "adaptive tps", "ratio", "worst slice"];
+    let mut header = vec!["phase", "from s", "static tps", "if even", "adaptive tps", "ratio", "worst slice"];
     header.extend(["adapted after s", "adapted tps", "ratio then"]);
     let reference = scenario.reference().map(|what| [format!("{what} tps"), "ratio to it".to_owned()]);
     let mut lines = vec![header.into_iter().map(str::to_owned).collect::<Vec<_>>()];
@@ -91,6 +92,7 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
             phase.name.to_owned(),
             format!("{:.1}", phase.begin_s),
             rate(phase.static_tps),
+            or_none(phase.if_even.map(|factor| format!("{factor:.2}"))),
             or_none(phase.adaptive_tps.map(rate)),
             ratio(phase.whole.ratio()),
             or_none(phase.whole.worst().map(|worst| format!("{worst:.2}"))),
@@ -107,6 +109,9 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
     out.push_str(&columns(&lines));
     let ratios = phases.iter().flat_map(|phase| [&phase.whole, &phase.adapted, &phase.to_reference]);
     out.push_str(&certainty(ratios));
+    out.push_str(
+        "if even: what balance alone can gain, the static side's busiest worker over the mean of all\n",
+    );
     let decisions = decisions_of(rounds.first());
     if !decisions.is_empty() {
         out.push('\n');
@@ -191,6 +196,7 @@ fn phase(phase: &Compared) -> Value {
         "begin_s": phase.begin_s,
         "end_s": phase.end_s,
         "static_tps": phase.static_tps,
+        "if_even": phase.if_even,
         "adaptive_tps": phase.adaptive_tps,
         "ratio": value(&phase.whole),
         "ratio_interval": interval(&phase.whole),
@@ -232,6 +238,7 @@ mod tests {
             begin_s: 0.0,
             end_s: 1.0,
             static_tps,
+            if_even: None,
             adaptive_tps: Some(2.0 * static_tps),
             whole: pairs(true),
             adapted_after_s,

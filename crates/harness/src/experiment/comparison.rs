@@ -84,6 +84,9 @@ pub struct Compared {
     pub end_s: f64,
     /// Throughput of the static side over the whole phase.
     pub static_tps: f64,
+    /// The factor on that which the same work would give if all workers were as busy as the busiest one: what balance alone can gain; `None` where
+    /// nothing is known of them.
+    pub if_even: Option<f64>,
     /// Throughput of the adaptive side over the whole phase.
     pub adaptive_tps: Option<f64>,
     /// The adaptive side and the static one over the whole phase.
@@ -125,6 +128,7 @@ impl Sides<'_> {
             begin_s: span.begin_s,
             end_s: span.end_s,
             static_tps: span.tps,
+            if_even: self.fixed.if_even(phase),
             adaptive_tps: None,
             whole: Pairs::default(),
             adapted_after_s: None,

@@ -107,6 +107,17 @@ impl Timeline {
             .filter(move |sample| within.is_some_and(|(begin, end)| (begin..=end).contains(&sample.time_s)))
     }
 
+    /// Returns the factor on the throughput of a phase which the same work would give if all workers were as busy as the busiest one.
+    #[must_use]
+    pub fn if_even(&self, phase: usize) -> Option<f64> {
+        let [(_, before), (_, after)] = self.moments.get(phase..phase + 2)? else { return None };
+        let workers = before.workers.iter().zip(&after.workers).filter(|(_, worker)| worker.is_available);
+        let busy = workers.map(|(before, after)| after.busy_ns.saturating_sub(before.busy_ns) as f64);
+        let (count, all, most) =
+            busy.fold((0.0, 0.0, 0.0_f64), |(count, all, most), ns| (count + 1.0, all + ns, most.max(ns)));
+        (all > 0.0).then(|| count * most / all)
+    }
+
     /// Returns the slices of a phase.
     #[must_use]
     pub fn slices_of(&self, phase: usize) -> &[Span] {
