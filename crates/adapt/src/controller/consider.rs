@@ -26,6 +26,8 @@ use crate::workload::Workload;
 /// Sampling noise, in standard deviations of a worker's load times the wanted confidence, beyond which statistics say
 /// nothing.
 pub(super) const NOISE_MAX: f64 = 0.5;
+/// The share of a predicted gain that must have come for the model to be believed in what it says of the same load right after.
+const FOLLOWED_MIN: f64 = 0.5;
 /// Number of times in a row that a partition may be cut only to see more: each time ten times finer, by default, so
 /// that the thousandth part of a sub-partition is found.
 const LOOKS_MAX: u32 = 3;
@@ -303,14 +305,20 @@ impl Controller {
         Worth::Not(KeepReason::GainTooSmall)
     }
 
-    /// The gain from which a plan is carried out at once. A scheme that was made from fewer samples is worse by so much that any gain is to be
-    /// expected.
+    /// The gain from which a plan is carried out at once: a great one that is no noise, or any one that is none where the model was right just
+    /// before. A scheme that was made from fewer samples is worse by so much that any gain is to be expected.
     fn sure_gain(&self, trigger: Trigger, deviation: f64) -> f64 {
         let settings = &self.settings;
-        if trigger.is_more_samples() {
-            settings.gain_min
-        } else {
-            settings.gain_sure + settings.confidence * deviation
+        let noise = settings.confidence * deviation;
+        match trigger {
+            Trigger::MoreSamples { .. } => settings.gain_min,
+            Trigger::FollowUp { before_tps, after_tps, predicted_gain: Some(predicted) }
+                if predicted >= settings.gain_sure
+                    && 1.0 - before_tps / after_tps.max(f64::MIN_POSITIVE) >= FOLLOWED_MIN * predicted =>
+            {
+                settings.gain_min + noise
+            }
+            _ => settings.gain_sure + noise,
         }
     }
 

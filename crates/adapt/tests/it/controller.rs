@@ -333,6 +333,25 @@ fn a_small_gain_must_be_confirmed_twice() {
     }
 }
 
+/// The model is believed right after it was right, and only then.
+#[test]
+fn a_small_gain_after_a_great_one_that_came_is_had_at_once() {
+    let platform = platform("core:2 pu:1");
+    for (after_tps, is_at_once) in [(1600.0, true), (1100.0, false)] {
+        let mut controller = controller();
+        let at_s = calm_down(&mut controller);
+        let verdict = controller.observe(&observation(at_s + 8, 1000.0, [9.0, 3.0]));
+        let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+        let considered = controller.consider(trigger, &trace(9, 3, None), &platform).expect("a decision");
+        assert!(considered.decision.is_repartition(), "{}", considered.decision);
+        let verdict = controller.observe(&observation(at_s + 9, after_tps, [5.6, 4.4]));
+        let Verdict::Evaluate(trigger @ Trigger::FollowUp { .. }) = verdict else { panic!("{verdict:?}") };
+        let next =
+            controller.consider(trigger, &trace(56, 44, None), &platform).expect("a decision").decision;
+        assert_eq!(next.is_repartition(), is_at_once, "{next}");
+    }
+}
+
 /// Joined partitions are observed in the slices of both at first, and in ten new ones after the statistics were taken.
 #[test]
 fn a_small_gain_in_slices_that_are_no_more_is_proposed_anew() {
