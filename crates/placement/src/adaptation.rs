@@ -250,13 +250,12 @@ impl Adaptive {
             }
             waited += step;
             let cores_changed = self.cores_changed.load(Ordering::SeqCst);
-            let event = if waited < controller.interval() && !cores_changed {
-                let Ok(now) = self.glance() else { return };
-                let between = self.between(&std::mem::replace(&mut seen, now.clone()), &now);
-                let Some(reason) = controller.glance(&between) else { continue };
-                self.begin_anew(&between, reason)
-            } else {
-                self.turn(&mut controller)
+            let Ok(now) = self.glance() else { return };
+            let between = self.between(&std::mem::replace(&mut seen, now.clone()), &now);
+            let event = match controller.glance(&between) {
+                Some(reason) if !cores_changed => self.begin_anew(&between, reason),
+                None if waited < controller.interval() && !cores_changed => continue,
+                _ => self.turn(&mut controller),
             };
             waited = Duration::ZERO;
             let Ok(event) = event else { return };

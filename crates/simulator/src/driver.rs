@@ -264,16 +264,22 @@ pub(crate) fn run_adaptive(
         judge(&mut run, &mut judged, &seen, &now);
         let changed = available != run.world.available;
         available.clone_from(&run.world.available);
-        if waited_s < controller.interval().as_secs_f64() - 1e-9 && !changed {
-            let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
-            let glanced = observation(&run.world, &seen, &now, loads.collect());
-            if let Some(reason) = controller.glance(&glanced) {
+        let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
+        let glanced = observation(&run.world, &seen, &now, loads.collect());
+        let is_due = waited_s >= controller.interval().as_secs_f64() - 1e-9;
+        match controller.glance(&glanced) {
+            Some(reason) if !changed => {
                 run.side.decisions.push(Decision::waited(&glanced, reason));
                 run.world.begin_statistics();
                 (collected, waited_s) = (read(&run.world), 0.0);
+                seen = read(&run.world);
+                continue;
             }
-            seen = read(&run.world);
-            continue;
+            None if !is_due && !changed => {
+                seen = read(&run.world);
+                continue;
+            }
+            _ => {}
         }
         waited_s = 0.0;
         let observed = observation(&run.world, &collected, &now, now.loads.clone());

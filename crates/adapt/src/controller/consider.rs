@@ -306,7 +306,7 @@ impl Controller {
     }
 
     /// The gain from which a plan is carried out at once: a great one that is no noise, or any one that is none where the model was right just
-    /// before. A scheme that was made from fewer samples is worse by so much that any gain is to be expected.
+    /// before and the load stays where it is. A scheme that was made from fewer samples is worse by so much that any gain is to be expected.
     fn sure_gain(&self, trigger: Trigger, deviation: f64) -> f64 {
         let settings = &self.settings;
         let noise = settings.confidence * deviation;
@@ -314,6 +314,7 @@ impl Controller {
             Trigger::MoreSamples { .. } => settings.gain_min,
             Trigger::FollowUp { before_tps, after_tps, predicted_gain: Some(predicted) }
                 if predicted >= settings.gain_sure
+                    && !self.swing.is_seen()
                     && 1.0 - before_tps / after_tps.max(f64::MIN_POSITIVE) >= FOLLOWED_MIN * predicted =>
             {
                 settings.gain_min + noise

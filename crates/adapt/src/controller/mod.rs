@@ -327,7 +327,8 @@ impl Controller {
         verdict
     }
 
-    /// Looks at the throughput and the loads of a short time in the middle of a long interval. When the throughput differs
+    /// Looks at the throughput and the loads of a short time in the middle of a long interval, or at the end of it: in the whole of it, what has
+    /// just changed hardly shows. When the throughput differs
     /// from what it was by more than twice the threshold, or by more than once in two looks that follow each other, or a worker stands out that did not before, says
     /// so: then whatever was counted so far is to be thrown away, and the next observation is due after
     /// [`interval`](Controller::interval), which is the shortest again.

@@ -64,6 +64,11 @@ impl Swing {
         (self.ratios, self.count) = (0.0, 0);
     }
 
+    /// Returns whether the latest observation showed a swing.
+    pub(super) fn is_seen(&self) -> bool {
+        self.seen > 0
+    }
+
     /// The busy time of the busiest worker over the mean in short times, if the load swings.
     pub(super) fn ratio(&self) -> Option<f64> {
         (self.seen >= SEEN_MIN).then_some(self.ratio)
