@@ -14,8 +14,9 @@ use crate::layout::Layout;
 use crate::scenario::Scenario;
 use crate::world::{Counters, World};
 
-/// Time between two steps of a plan, in seconds: as a database waits after each, so that transactions go on.
-const STEP_PAUSE_S: f64 = 0.001;
+/// Time between two steps of a plan, in seconds: as a database waits after each, so that transactions go on. 80 rearrangements of two steps
+/// each take it 78 ms (`docs/benchmarks.md`).
+const STEP_PAUSE_S: f64 = 0.000_5;
 /// Times at which loads are read within the shortest interval, as a database does.
 const SHORT_TIMES: u32 = 10;
 /// Intervals of the controller at the beginning of a phase that do not count as settled.

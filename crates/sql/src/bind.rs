@@ -13,6 +13,7 @@ mod joins;
 mod operators;
 mod procedures;
 mod query;
+mod rows;
 mod select;
 mod types;
 mod window;

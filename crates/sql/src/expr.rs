@@ -13,6 +13,7 @@ use crate::error::{SqlError, SqlState};
 use crate::format::{fit_integer, out_of_range};
 use crate::functions::{Function, like};
 use crate::plan::Query;
+use crate::record::{Record, RecordShape};
 use crate::schema::Schema;
 use crate::session::Session;
 use crate::types::{Modifier, SqlType};
@@ -80,6 +81,8 @@ pub(crate) enum SubqueryKind {
     Exists,
     /// The values of its first column, as an array.
     Array,
+    /// Its one row, or NULL.
+    Row,
 }
 
 /// A subquery in an expression.
@@ -140,6 +143,8 @@ pub(crate) enum Expr {
     },
     Call(&'static Function, Vec<Expr>),
     Array(Vec<Expr>),
+    /// A row of values as one value.
+    Row(Arc<RecordShape>, Vec<Expr>),
     Subscript(Box<Expr>, Box<Expr>),
     /// A field of a record, by its place.
     Field(Box<Expr>, usize),
@@ -203,6 +208,13 @@ impl Expr {
                     elements.iter().map(|part| part.eval(env, row)).collect();
                 Ok(Value::Array(elements?.into()))
             }
+            Expr::Row(shape, parts) => {
+                let values: Result<Row, SqlError> = parts.iter().map(|part| part.eval(env, row)).collect();
+                let values = values?;
+                let is_none = shape.names.is_some() && values.iter().all(Value::is_null);
+                let record = || Value::Record(Arc::new(Record::new(Arc::clone(shape), values)));
+                Ok(if is_none { Value::Null } else { record() })
+            }
             _ => self.eval_rest(env, row),
         }
     }
@@ -258,9 +270,7 @@ impl Expr {
                 Ok(at.and_then(|at| elements.get(at)).cloned().unwrap_or(Value::Null))
             }
             Expr::Field(record, at) => match record.eval(env, row)? {
-                Value::Record(record) => {
-                    Ok(record.0.get(*at).map_or(Value::Null, |(_, value)| value.clone()))
-                }
+                Value::Record(record) => Ok(record.values().nth(*at).cloned().unwrap_or(Value::Null)),
                 _ => Ok(Value::Null),
             },
             Expr::Subquery(kind, subquery) => env.subquery_value(*kind, subquery),
@@ -293,6 +303,7 @@ impl Expr {
             | Expr::Or(parts)
             | Expr::Coalesce(parts)
             | Expr::Array(parts)
+            | Expr::Row(_, parts)
             | Expr::Call(_, parts) => {
                 parts.iter().for_each(|part| part.visit(visit));
             }
@@ -370,6 +381,7 @@ impl Expr {
             Expr::Or(parts) => Expr::Or(map_all(parts, replace)),
             Expr::Coalesce(parts) => Expr::Coalesce(map_all(parts, replace)),
             Expr::Array(parts) => Expr::Array(map_all(parts, replace)),
+            Expr::Row(shape, parts) => Expr::Row(Arc::clone(shape), map_all(parts, replace)),
             Expr::Call(function, parts) => Expr::Call(function, map_all(parts, replace)),
             Expr::InList(value, list) => Expr::InList(Box::new(value.map(replace)), map_all(list, replace)),
             Expr::Case { conditions, otherwise } => Expr::Case {
@@ -444,13 +456,19 @@ impl Env {
         Ok(match kind {
             SubqueryKind::Exists => Value::Bool(!rows.is_empty()),
             SubqueryKind::Array => Value::Array(rows.iter().filter_map(|row| row.first().cloned()).collect()),
-            SubqueryKind::Scalar if rows.len() > 1 => {
+            SubqueryKind::Scalar | SubqueryKind::Row if rows.len() > 1 => {
                 return Err(SqlError::new(
                     SqlState::CARDINALITY_VIOLATION,
                     "more than one row returned by a subquery used as an expression",
                 ));
             }
             SubqueryKind::Scalar => rows.first().and_then(|row| row.first()).cloned().unwrap_or(Value::Null),
+            SubqueryKind::Row => {
+                let types = subquery.query.columns.iter().map(|column| column.ty).collect();
+                let shape = Arc::new(RecordShape { types, names: None });
+                rows.first()
+                    .map_or(Value::Null, |row| Value::Record(Arc::new(Record::new(shape, row.clone()))))
+            }
         })
     }
 

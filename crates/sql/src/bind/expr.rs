@@ -5,6 +5,7 @@ use std::sync::Arc;
 use sqlparser::ast::{self, BinaryOperator};
 
 use super::operators::{common_type, compare_op, no_operator};
+use super::rows::{is_null, row_parts};
 use super::{Binder, Typed, data_type, ident, null, object_name};
 use crate::cast::Castability;
 use crate::error::{SqlError, SqlState};
@@ -26,6 +27,9 @@ impl Binder<'_> {
     }
 
     fn expr_of(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        if let Some(parts) = row_parts(expr) {
+            return self.row(&parts);
+        }
         match expr {
             ast::Expr::Identifier(name) => self.column(None, name),
             ast::Expr::CompoundIdentifier(parts) => match &parts[..] {
@@ -86,12 +90,12 @@ impl Binder<'_> {
             ast::Expr::IsNull(inner) | ast::Expr::IsUnknown(inner) => {
                 let inner = self.expr(inner)?;
                 let inner = self.settled(inner)?;
-                Ok(negate(false, Expr::IsNull(Box::new(inner.expr))))
+                Ok(Typed::boolean(is_null(inner.expr, true)))
             }
             ast::Expr::IsNotNull(inner) | ast::Expr::IsNotUnknown(inner) => {
                 let inner = self.expr(inner)?;
                 let inner = self.settled(inner)?;
-                Ok(negate(true, Expr::IsNull(Box::new(inner.expr))))
+                Ok(Typed::boolean(is_null(inner.expr, false)))
             }
             ast::Expr::IsTrue(inner) => of(self, inner, true, false),
             ast::Expr::IsNotTrue(inner) => of(self, inner, true, true),
@@ -178,7 +182,6 @@ impl Binder<'_> {
             ast::Expr::CompoundFieldAccess { root, access_chain } => {
                 self.subscripts(expr, root, access_chain)
             }
-            ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row of values in this place")),
             ast::Expr::Interval(interval) => self.interval(interval),
             ast::Expr::AtTimeZone { timestamp, time_zone } => {
                 let (moment, zone) = (self.expr(timestamp)?, self.expr(time_zone)?);
@@ -279,7 +282,7 @@ impl Binder<'_> {
     }
 
     /// The column of a name, in the innermost scope that has one.
-    fn column(&mut self, table: Option<&str>, name: &ast::Ident) -> Result<Typed, SqlError> {
+    pub(super) fn column(&mut self, table: Option<&str>, name: &ast::Ident) -> Result<Typed, SqlError> {
         let column = ident(name);
         let position = self.position(name.span);
         for level in 0..self.scopes.len() {
@@ -337,6 +340,11 @@ impl Binder<'_> {
             )
         {
             return self.call(&column, Vec::new());
+        }
+        if table.is_none()
+            && let Some(row) = self.row_of_table(&column, name)?
+        {
+            return Ok(row);
         }
         Err(match table {
             Some(table) if !self.has_table(table) => SqlError::new(
@@ -427,13 +435,12 @@ impl Binder<'_> {
     fn in_target(&mut self, value: &ast::Expr, target: &ast::InTarget) -> Result<Typed, SqlError> {
         match target {
             ast::InTarget::List(list) => {
-                if let ast::Expr::Tuple(parts) = value {
+                if let Some(parts) = row_parts(value) {
                     let mut rows = Vec::new();
                     for row in list {
-                        let ast::Expr::Tuple(others) = row else {
-                            return Err(SqlError::unsupported("a row in a list of values"));
-                        };
-                        rows.push(self.compare_rows(parts, &BinaryOperator::Eq, others)?.expr);
+                        let others = row_parts(row)
+                            .ok_or_else(|| SqlError::unsupported("a row in a list of values"))?;
+                        rows.push(self.compare_rows(&parts, &BinaryOperator::Eq, &others)?.expr);
                     }
                     return Ok(Typed::boolean(Expr::Or(rows)));
                 }
@@ -447,34 +454,14 @@ impl Binder<'_> {
                 Ok(Typed::boolean(Expr::InList(Box::new(value), list)))
             }
             ast::InTarget::Subquery(query) => {
-                if let ast::Expr::Tuple(parts) = value {
-                    return self.row_in_subquery(parts, query);
+                if let Some(parts) = row_parts(value) {
+                    return self.row_in_subquery(&parts, query);
                 }
                 let value = self.expr(value)?;
                 self.in_subquery(CompareOp::Eq, false, value, query)
             }
             other => Err(SqlError::unsupported(format!("IN {}", short(&other.to_string())))),
         }
-    }
-
-    /// Binds `(a, b) IN (SELECT ..)`: the value is an array of the row's values.
-    fn row_in_subquery(&mut self, parts: &[ast::Expr], query: &ast::Query) -> Result<Typed, SqlError> {
-        let (subquery, columns) = self.subquery(query, None)?;
-        if columns.len() != parts.len() {
-            let many = if columns.len() > parts.len() { "many" } else { "few" };
-            return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {many} columns")));
-        }
-        let mut values = Vec::new();
-        for (part, (ty, _)) in parts.iter().zip(columns) {
-            let value = self.expr(part)?;
-            if value.ty != ty && value.ty != SqlType::Unknown && !(value.ty.is_integer() && ty.is_integer()) {
-                return Err(SqlError::unsupported("a row in a subquery whose columns have other types")
-                    .hint("Cast the values of the row to the types of the subquery's columns."));
-            }
-            values.push(self.coerce(value, ty, Castability::Assignment)?.expr);
-        }
-        let value = Box::new(Expr::Array(values));
-        Ok(Typed::boolean(Expr::InSubquery { op: CompareOp::Eq, all: false, value, subquery }))
     }
 
     fn in_subquery(
@@ -619,6 +606,12 @@ fn field_of(record: Typed, name: &str) -> Result<Typed, SqlError> {
             SqlState::WRONG_OBJECT_TYPE,
             format!("column notation .{name} applied to type {}, which is not a composite type", record.ty),
         ));
+    }
+    if let Expr::Row(shape, parts) = &record.expr {
+        let found = shape.place_of(name).and_then(|at| Some((parts.get(at)?, shape.types.get(at)?)));
+        if let Some((part, ty)) = found {
+            return Ok(Typed::new(part.clone(), *ty));
+        }
     }
     let found = record::fields(record.modifier).into_iter().enumerate().find(|(_, field)| field.0 == name);
     let (at, (_, ty)) = found.ok_or_else(|| {

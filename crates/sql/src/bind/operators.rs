@@ -107,8 +107,8 @@ impl Binder<'_> {
         if matches!(op, BinaryOperator::And | BinaryOperator::Or) {
             return self.logical(left, op, right);
         }
-        if let (ast::Expr::Tuple(ones), ast::Expr::Tuple(others)) = (left, right) {
-            return self.compare_rows(ones, op, others);
+        if let Some(compared) = self.rows_compared(left, op, right)? {
+            return Ok(compared);
         }
         let name = match op {
             BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().cloned().unwrap_or_default(),
@@ -179,61 +179,6 @@ impl Binder<'_> {
             }
         }
         Ok(Typed::boolean(if clause == "AND" { Expr::And(flat) } else { Expr::Or(flat) }))
-    }
-
-    pub(super) fn compare_rows(
-        &mut self,
-        ones: &[ast::Expr],
-        op: &BinaryOperator,
-        others: &[ast::Expr],
-    ) -> Result<Typed, SqlError> {
-        if ones.len() != others.len() {
-            return Err(SqlError::new(
-                SqlState::SYNTAX_ERROR,
-                "unequal number of entries in row expressions",
-            ));
-        }
-        let order = compare_op(&op.to_string())
-            .ok_or_else(|| SqlError::unsupported(format!("the comparison {op} of rows")))?;
-        if !matches!(order, CompareOp::Eq | CompareOp::Ne) {
-            return self.order_rows(ones, order, others);
-        }
-        let mut parts = Vec::new();
-        for (one, other) in ones.iter().zip(others) {
-            let (one, other) = (self.expr(one)?, self.expr(other)?);
-            parts.push(self.comparison(CompareOp::Eq, one, other)?.expr);
-        }
-        let all = Expr::And(parts);
-        Ok(Typed::boolean(if *op == BinaryOperator::Eq { all } else { Expr::Not(Box::new(all)) }))
-    }
-
-    /// Binds `(a, b) < (c, d)`: the first values that differ decide.
-    fn order_rows(
-        &mut self,
-        ones: &[ast::Expr],
-        op: CompareOp,
-        others: &[ast::Expr],
-    ) -> Result<Typed, SqlError> {
-        let strict = match op {
-            CompareOp::Le => CompareOp::Lt,
-            CompareOp::Ge => CompareOp::Gt,
-            strict => strict,
-        };
-        let mut bound: Option<Expr> = None;
-        for (one, other) in ones.iter().zip(others).rev() {
-            let (one, other) = (self.expr(one)?, self.expr(other)?);
-            bound = Some(match bound {
-                None => self.comparison(op, one, other)?.expr,
-                Some(rest) => {
-                    let equal = self.comparison(CompareOp::Eq, one.clone(), other.clone())?.expr;
-                    let before = self.comparison(strict, one, other)?.expr;
-                    Expr::Or(vec![before, Expr::And(vec![equal, rest])])
-                }
-            });
-        }
-        bound
-            .map(Typed::boolean)
-            .ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, "cannot compare rows of zero length"))
     }
 
     pub(super) fn comparison(&mut self, op: CompareOp, one: Typed, other: Typed) -> Result<Typed, SqlError> {

@@ -470,6 +470,7 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
         },
         ast::Expr::Exists { .. } => "exists".to_owned(),
         ast::Expr::Array(_) => "array".to_owned(),
+        ast::Expr::Tuple(_) => "row".to_owned(),
         ast::Expr::Extract { .. } => "extract".to_owned(),
         ast::Expr::Substring { shorthand, .. } => if *shorthand { "substr" } else { "substring" }.to_owned(),
         ast::Expr::Position { .. } => "position".to_owned(),

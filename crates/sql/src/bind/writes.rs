@@ -6,6 +6,7 @@ use sqlparser::ast;
 
 use super::from::From;
 use super::joins::Lock;
+use super::rows::row_parts;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
@@ -425,48 +426,83 @@ impl Binder<'_> {
         table: &TableEntry,
     ) -> Result<Vec<(usize, Expr)>, SqlError> {
         let mut bound: Vec<(usize, Expr)> = Vec::new();
-        let mut pairs = Vec::new();
         for assignment in assignments {
-            match (&assignment.target, &assignment.value) {
-                (ast::AssignmentTarget::ColumnName(name), value) => pairs.push((name, value)),
-                (ast::AssignmentTarget::Tuple(names), ast::Expr::Tuple(values)) => {
-                    if names.len() != values.len() {
-                        return Err(SqlError::new(
-                            SqlState::SYNTAX_ERROR,
-                            "number of columns does not match number of values",
-                        ));
-                    }
-                    pairs.extend(names.iter().zip(values));
+            match &assignment.target {
+                ast::AssignmentTarget::ColumnName(name) => {
+                    let at = self.assigned(name, table, &bound)?;
+                    let value = self.assigned_value(&assignment.value, table, at)?;
+                    bound.push((at, value));
                 }
-                (ast::AssignmentTarget::Tuple(_), _) => {
-                    return Err(SqlError::unsupported("an assignment of a query to several columns"));
+                ast::AssignmentTarget::Tuple(names) => {
+                    self.assign_row(names, &assignment.value, table, &mut bound)?;
                 }
             }
-        }
-        for (name, value) in pairs {
-            let column = match &name.0[..] {
-                [part] => part.as_ident().map(ident),
-                _ => None,
-            };
-            let column = column.ok_or_else(|| SqlError::unsupported(format!("an assignment to {name}")))?;
-            let at =
-                table.column(&column).ok_or_else(|| table.no_column(&column).at(self.position_of(name)))?;
-            if bound.iter().any(|(other, _)| *other == at) {
-                return Err(SqlError::new(
-                    SqlState::SYNTAX_ERROR,
-                    format!("multiple assignments to same column \"{column}\""),
-                ));
-            }
-            let is_default = matches!(value, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"));
-            let value = if is_default {
-                self.default_of(table, at)?
-            } else {
-                let typed = self.expr(value)?;
-                self.assign(typed, table, at)?
-            };
-            bound.push((at, value));
         }
         Ok(bound)
+    }
+
+    /// The number of a column that is assigned to, which none of the assignments before is to.
+    fn assigned(
+        &self,
+        name: &ast::ObjectName,
+        table: &TableEntry,
+        bound: &[(usize, Expr)],
+    ) -> Result<usize, SqlError> {
+        let column = match &name.0[..] {
+            [part] => part.as_ident().map(ident),
+            _ => None,
+        };
+        let column = column.ok_or_else(|| SqlError::unsupported(format!("an assignment to {name}")))?;
+        let at = table.column(&column).ok_or_else(|| table.no_column(&column).at(self.position_of(name)))?;
+        if bound.iter().any(|(other, _)| *other == at) {
+            return Err(SqlError::new(
+                SqlState::SYNTAX_ERROR,
+                format!("multiple assignments to same column \"{column}\""),
+            ));
+        }
+        Ok(at)
+    }
+
+    fn assigned_value(&mut self, value: &ast::Expr, table: &TableEntry, at: usize) -> Result<Expr, SqlError> {
+        let is_default = matches!(value, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"));
+        if is_default {
+            return self.default_of(table, at);
+        }
+        let typed = self.expr(value)?;
+        self.assign(typed, table, at)
+    }
+
+    /// Binds `(a, b) = (1, 2)`, `(a, b) = ROW(1, 2)` and `(a, b) = (SELECT ..)`.
+    fn assign_row(
+        &mut self,
+        names: &[ast::ObjectName],
+        value: &ast::Expr,
+        table: &TableEntry,
+        bound: &mut Vec<(usize, Expr)>,
+    ) -> Result<(), SqlError> {
+        let unequal =
+            || SqlError::new(SqlState::SYNTAX_ERROR, "number of columns does not match number of values");
+        if let ast::Expr::Subquery(query) = value {
+            let fields = self.fields_of_subquery(query)?;
+            if names.len() != fields.len() {
+                return Err(unequal());
+            }
+            for (name, field) in names.iter().zip(fields) {
+                let at = self.assigned(name, table, bound)?;
+                bound.push((at, self.assign(field, table, at)?));
+            }
+            return Ok(());
+        }
+        let values = row_parts(value)
+            .ok_or_else(|| SqlError::unsupported("an assignment of a single value to several columns"))?;
+        if names.len() != values.len() {
+            return Err(unequal());
+        }
+        for (name, value) in names.iter().zip(values.iter()) {
+            let at = self.assigned(name, table, bound)?;
+            bound.push((at, self.assigned_value(value, table, at)?));
+        }
+        Ok(())
     }
 
     fn returning(&mut self, items: Option<&[ast::SelectItem]>) -> Result<Returning, SqlError> {

@@ -126,38 +126,51 @@ impl Exec<'_, '_> {
             return self.update_by_key(update, key).await;
         }
         let found = self.found(&update.scan, update.from.as_ref()).await?;
+        // Subqueries read the rows of before the statement, so all are evaluated before any is written.
+        let changed = self.changed(update, found).await?;
         let (mut count, mut returned) = (0, Vec::new());
-        let subqueries: Vec<_> = update.assignments.iter().flat_map(|(_, expr)| expr.subqueries()).collect();
         let moves = update.assignments.iter().any(|(column, _)| is_key(*column));
         let mut moved = Vec::new();
-        for row in found {
+        for Found { key, row: new } in changed {
             if self.tick()? {
                 self.pause().await;
             }
-            self.resolve(&subqueries, &row.row).await?;
-            let exprs: Vec<Expr> = update.assignments.iter().map(|(_, expr)| expr.clone()).collect();
-            let values = self.eval_all(&exprs, &row.row).await?;
-            let mut new = row.row;
-            for ((column, _), value) in update.assignments.iter().zip(&values) {
-                new[*column] = value.clone();
-            }
-            check_row(table, &update.checks, &self.env, &new)?;
             self.return_row(update.returning.as_ref(), &new, &mut returned)?;
             count += 1;
             if moves {
-                let gone = self.tx()?.delete(&table.handle, &row.key[..]).await;
+                let gone = self.tx()?.delete(&table.handle, &key[..]).await;
                 gone.map_err(|abort| explain(&self.env.schema, table, &[&new], abort))?;
                 moved.push(new);
                 continue;
             }
             let stored = stored_assignments(table, &update.assignments, &new);
             let set = move |_: &DynRow| Ok((Revision::Set(stored), ()));
-            let done = self.tx()?.revise_row(&table.handle, &row.key, set).await;
+            let done = self.tx()?.revise_row(&table.handle, &key, set).await;
             done.map_err(|abort| explain(&self.env.schema, table, &[&new], abort))?;
         }
         // Rows with new keys come when all old ones are gone: their keys may be those of others.
         self.insert_rows(table, &moved).await?;
         Ok((count, update.returning.as_ref().map(|_| returned)))
+    }
+
+    /// The rows as they are after the update.
+    async fn changed(&mut self, update: &Update, found: Vec<Found>) -> Result<Vec<Found>, Fail> {
+        let (columns, exprs): (Vec<usize>, Vec<Expr>) = update.assignments.iter().cloned().unzip();
+        let subqueries: Vec<_> = exprs.iter().flat_map(Expr::subqueries).collect();
+        let mut changed = Vec::with_capacity(found.len());
+        for Found { key, mut row } in found {
+            if self.tick()? {
+                self.pause().await;
+            }
+            self.resolve(&subqueries, &row).await?;
+            let values = self.eval_all(&exprs, &row).await?;
+            for (column, value) in columns.iter().zip(values) {
+                row[*column] = value;
+            }
+            check_row(&update.scan.table, &update.checks, &self.env, &row)?;
+            changed.push(Found { key, row });
+        }
+        Ok(changed)
     }
 
     /// The rows that a statement changes, each once: of its scan, or the first columns of rows that are joined.

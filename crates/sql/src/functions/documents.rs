@@ -65,6 +65,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     variadic("json_build_object", &[ANY], Json, |_, a| json_object(a, "{", "}").map(Value::from)),
     variadic("jsonb_build_object", &[ANY], Jsonb, |_, a| canonical(&json_object(a, "{", "}")?)),
     lenient("to_json", &[ANY], Json, of_value),
+    lenient("row_to_json", &[SqlType::Record], Json, of_value),
     lenient("to_jsonb", &[ANY], Jsonb, |env, a| match of_value(env, a)? {
         Value::Text(text) => canonical(&text),
         other => Ok(other),
@@ -164,7 +165,25 @@ fn push_value(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
+        Value::Record(record) => {
+            out.push('{');
+            for (at, (ty, value)) in record.fields().enumerate() {
+                out.push_str(if at > 0 { "," } else { "" });
+                push_text(&record.name(at), out);
+                out.push(':');
+                push_typed(value, ty, out);
+            }
+            out.push('}');
+        }
         value => push_text(&text_of(value, value.natural_type()), out),
+    }
+}
+
+/// The same for a value of a type: one that is JSON is no text in it.
+fn push_typed(value: &Value, ty: SqlType, out: &mut String) {
+    match value.as_text() {
+        Some(document) if matches!(ty, Json | Jsonb) => out.push_str(document),
+        _ => push_value(value, out),
     }
 }
 

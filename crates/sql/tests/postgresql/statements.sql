@@ -841,3 +841,61 @@ SELECT word, catcode, barelabel, catdesc, baredesc FROM pg_get_keywords() WHERE 
 SELECT '(1,2)'::record
 CREATE TABLE of_records (a record)
 SELECT NULL::record IS NULL
+-- Rows of values, and rows of tables as values.
+create table rowed (a int primary key, b int, c text)
+insert into rowed values (1, 2, 'x'), (2, null, 'two words'), (3, 4, null)
+select row(1, 'x')
+select row(1, 'x', null, 2.50)
+select row()
+select (1, 2)
+select row(1, row(2, 3), 'a,b')
+select row(a, b, c) from rowed order by a
+select rowed from rowed order by a desc
+select r from rowed r where a = 2
+select r, r.a from rowed as r where r.b is not null order by 2
+select (r).b, (r).c from rowed r order by (r).a
+select (row(1, 'two')).f2
+select (row(1, 'two')).f3
+select (r).d from rowed r
+select row(1, 2) = row(1, 2), row(1, 2) <> (1, 3), row(1, 2) < row(1, 3), row(1, null) = row(1, 2), row(1, null) = row(2, 2)
+select row(1, 2) = row(1, 2, 3)
+select a from rowed where row(a, b) in (row(1, 2), (3, 5)) order by a
+select a from rowed where row(a, b) in (select a, b from rowed) order by a
+select a from rowed where (a, b) = (select 3, 4)
+select a from rowed where (a, b) = (select a, b from rowed where a = 9)
+select a from rowed where (a, b) < (select 2, 0) order by a
+select a from rowed where (a, b) = (select a, b from rowed)
+select a from rowed where (a, b) = (select 3)
+select a from rowed r where (a, b) = (select max(a), max(b) from rowed where a <= r.a) order by a
+select (a, b) is null, (a, b) is not null, row(b, c) is null from rowed order by a
+select (null, null) is null, row(null, 1) is null, row(null, 1) is not null, row() is null
+select r is null, r is not null from rowed r order by a
+select r from rowed l left join rowed r on r.a = l.a + 1 order by l.a
+select count(distinct (b is null, c is null)), count(distinct row(a % 2)) from rowed
+select count(r) from rowed r
+select max(a) from rowed r group by r order by 1
+select row_to_json(r) from rowed r order by a
+select row_to_json(row(1, 'x', true, null))
+select to_json(r), to_jsonb(r) from rowed r where a = 1
+select json_agg(r order by a) from rowed r
+select json_agg(row_to_json(r)) from (select a, c from rowed where a < 3 order by a) r
+select row_to_json(row(1, '{"k": 1}'::json, array[1, 2], date '2026-01-02'))
+select row_to_json(5)
+select r from (select 1 as one, 'two' as two) r
+select v from (values (1, 'a'), (2, 'b')) v (x, y) order by v.x
+select (select r from rowed r where a = 1)
+select a, row(a, c)::text from rowed order by row(c, a)
+update rowed set (b, c) = row(7, 'seven') where a = 1 returning *
+update rowed set (b, c) = (select 8, 'eight') where a = 2 returning a, b, c
+update rowed set (b, c) = (select x.a * 10, x.c from rowed x where x.a = rowed.a - 1) where a > 1 returning a, b, c
+update rowed set (b, c) = (select 8, 'eight', 9) where a = 2
+update rowed set (b, c) = (select a, c from rowed) where a = 2
+update rowed set (b, c) = (default, 'd') where a = 3 returning *
+update rowed set (b, b) = (1, 2)
+update rowed set (b, c) = (select 1)
+select no_such from rowed
+select rowed.no_such from rowed
+create table has_own (has_own int, other int)
+insert into has_own values (1, 2)
+select has_own from has_own
+drop table rowed, has_own
