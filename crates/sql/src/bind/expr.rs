@@ -346,7 +346,11 @@ impl Binder<'_> {
         {
             return Ok(row);
         }
-        Err(match table {
+        Err(self.no_column(table, &column).at(position))
+    }
+
+    fn no_column(&self, table: Option<&str>, column: &str) -> SqlError {
+        match table {
             Some(table) if !self.has_table(table) => SqlError::new(
                 SqlState::UNDEFINED_TABLE,
                 format!("missing FROM-clause entry for table \"{table}\""),
@@ -356,7 +360,6 @@ impl Binder<'_> {
             }
             None => SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{column}\" does not exist")),
         }
-        .at(position))
     }
 
     /// The one column that `USING` of a RIGHT or FULL JOIN has made of two.
