@@ -252,10 +252,12 @@ impl Adaptive {
             let cores_changed = self.cores_changed.load(Ordering::SeqCst);
             let Ok(now) = self.glance() else { return };
             let between = self.between(&std::mem::replace(&mut seen, now.clone()), &now);
-            let event = match controller.glance(&between) {
-                Some(reason) if !cores_changed => self.begin_anew(&between, reason),
+            // Cores that have changed are for an observation, at once.
+            let noticed = if cores_changed { None } else { controller.glance(&between) };
+            let event = match noticed {
+                Some(reason) => self.begin_anew(&between, reason),
                 None if waited < controller.interval() && !cores_changed => continue,
-                _ => self.turn(&mut controller),
+                None => self.turn(&mut controller),
             };
             waited = Duration::ZERO;
             let Ok(event) = event else { return };

@@ -214,7 +214,7 @@ pub(crate) fn run_fixed(scenario: &Scenario, kind: MachineKind, seed: u64, layou
     run.side
 }
 
-/// What a database reads between two moments.
+/// Counters and loads, as a database reads them between two moments.
 struct Read {
     counters: Counters,
     loads: Vec<f64>,
@@ -268,19 +268,15 @@ pub(crate) fn run_adaptive(
         let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
         let glanced = observation(&run.world, &seen, &now, loads.collect());
         let is_due = waited_s >= controller.interval().as_secs_f64() - 1e-9;
-        match controller.glance(&glanced) {
-            Some(reason) if !changed => {
-                run.side.decisions.push(Decision::waited(&glanced, reason));
-                run.world.begin_statistics();
-                (collected, waited_s) = (read(&run.world), 0.0);
-                seen = read(&run.world);
-                continue;
-            }
-            None if !is_due && !changed => {
-                seen = read(&run.world);
-                continue;
-            }
-            _ => {}
+        let noticed = if changed { None } else { controller.glance(&glanced) };
+        if let Some(reason) = noticed {
+            run.side.decisions.push(Decision::waited(&glanced, reason));
+            run.world.begin_statistics();
+            (collected, waited_s) = (read(&run.world), 0.0);
+        }
+        if noticed.is_some() || !is_due && !changed {
+            seen = read(&run.world);
+            continue;
         }
         waited_s = 0.0;
         let observed = observation(&run.world, &collected, &now, now.loads.clone());

@@ -68,7 +68,7 @@ pub struct Lending {
     shared: RefCell<Vec<bool>>,
     /// True once the controller has shared a table: loans may outlast the sharing.
     has_shared: Cell<bool>,
-    /// What was read of each table, by message and in place.
+    /// Counts of what was read of each table, by message and in place.
     counts: Counts,
 }
 

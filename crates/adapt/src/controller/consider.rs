@@ -78,6 +78,8 @@ impl Controller {
     /// - at once, if there are few samples, and they show all the same that it gains as much: a worker has nearly everything;
     /// - at once, if today's scheme was made from so few samples that one from half as many more is to be expected to be better, and it gains
     ///   [`gain_min`](super::ControllerSettings::gain_min);
+    /// - at once, if at least half of a sure gain came of the change just before, the load does not swing, and it gains
+    ///   [`gain_min`](super::ControllerSettings::gain_min) more than noise explains;
     /// - if it gains [`gain_min`](super::ControllerSettings::gain_min) more than one standard deviation and than by what
     ///   throughputs usually differ from one measurement to the next, and as many later statistics as
     ///   [`confirmations`](super::ControllerSettings::confirmations) say confirm the gain of the very same scheme: what was

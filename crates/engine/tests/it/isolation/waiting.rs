@@ -33,7 +33,7 @@ fn sum(engine: &mut Engine, keys: Vec<u64>) -> Result<i64, String> {
     Ok(read.map_err(|abort| abort.to_string())?.into_iter().flatten().map(|row| row.value).sum())
 }
 
-/// How the transactions of a ring get into each other's way.
+/// Ways in which the transactions of a ring hinder each other.
 #[derive(Clone, Copy, Debug)]
 enum Ring {
     /// One after the other, each beginning with another key.
@@ -147,7 +147,7 @@ fn no_cycles(count: u64, scenario: fn(&mut Engine, usize, u64) -> Result<(), Str
     assert!(waits > 0 || runs < 20, "no transaction had to wait: the scenario shows nothing");
 }
 
-/// How often transactions were victims, and waited, over so many runs.
+/// Counts how often transactions were victims, and waited, over so many runs.
 fn deadlocks_and_waits(
     count: u64,
     scenario: fn(&mut Engine, usize, u64) -> Result<(), String>,
