@@ -132,6 +132,17 @@ impl AdaptingThread {
     }
 }
 
+impl State {
+    /// Adds an entry to the history.
+    fn remember(&mut self, event: AdaptationEvent) {
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+            self.forgotten += 1;
+        }
+        self.history.push_back(event);
+    }
+}
+
 impl Adaptive {
     /// Returns the state of adaptation of a database, without a thread.
     pub fn new(
@@ -265,18 +276,9 @@ impl Adaptive {
             let Ok(shared) = self.share(&mut controller, &event.decision) else { return };
             let Ok(now) = self.glance() else { return };
             seen = now;
-            std::iter::once(event).chain(shared).for_each(|event| self.remember(event));
+            let mut state = self.lock();
+            std::iter::once(event).chain(shared).for_each(|event| state.remember(event));
         }
-    }
-
-    /// Adds an entry to the history.
-    fn remember(&self, event: AdaptationEvent) {
-        let mut state = self.lock();
-        if state.history.len() == HISTORY_MAX {
-            state.history.pop_front();
-            state.forgotten += 1;
-        }
-        state.history.push_back(event);
     }
 
     /// Discards the statistics collected so far.

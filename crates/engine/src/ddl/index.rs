@@ -167,6 +167,12 @@ impl Statements<'_> {
             let route = || Route::to(table, from.clone());
             let filled = if planted(Bug::FillNotLocked) {
                 let found = self.run(&route(), async move |tx| filling.collect(tx, range.clone()).await);
+                // Others change rows in this time, however busy the machine is.
+                #[expect(
+                    clippy::disallowed_methods,
+                    reason = "a planted mistake, on the thread of a client"
+                )]
+                std::thread::sleep(std::time::Duration::from_millis(1));
                 found.and_then(|found| {
                     self.run(&route(), async move |tx| filling.add(tx, found.clone()).await)
                 })

@@ -146,28 +146,31 @@ impl Adaptive {
             state.looked = now;
         }
         let sight = self.source.sight(threads);
-        let mut state = self.lock();
-        let retired = state.retired.clone();
-        let changes = state.watch.look(self.since_opening_ns(), sight.clone(), &retired);
-        let wanted = units_wanted(&state, &sight, &changes);
-        if changes.iter().any(|change| matches!(change, CoreChange::Moved { .. } | CoreChange::Begun { .. }))
-        {
-            state.move_platform(sight.allowed.as_ref());
-        }
-        drop(state);
+        let throughput_tps = self.throughput_now_tps();
+        let wanted = {
+            // Who sees a worker available sees it counted and its change in the history, too.
+            let mut state = self.lock();
+            let retired = state.retired.clone();
+            let changes = state.watch.look(self.since_opening_ns(), sight.clone(), &retired);
+            let wanted = units_wanted(&state, &sight, &changes);
+            use CoreChange::{Begun, Moved, Spare};
+            if changes.iter().any(|change| matches!(change, Moved { .. } | Begun { .. })) {
+                state.move_platform(sight.allowed.as_ref());
+            }
+            if changes.iter().any(|change| !matches!(change, Spare { .. })) {
+                self.cores_changed.store(true, Ordering::SeqCst);
+            }
+            for change in changes {
+                if let Begun { worker, .. } = change {
+                    self.note_begun(worker.index());
+                }
+                let decision = Decision::of_cores(self.since_opening_ns(), throughput_tps, change);
+                state.remember(AdaptationEvent { decision, report: None, failure: None });
+            }
+            wanted
+        };
         for (worker, cpus) in wanted {
             self.source.run_on(threads, worker, &cpus);
-        }
-        if changes.iter().any(|change| !matches!(change, CoreChange::Spare { .. })) {
-            self.cores_changed.store(true, Ordering::SeqCst);
-        }
-        let throughput_tps = self.throughput_now_tps();
-        for change in changes {
-            if let CoreChange::Begun { worker, .. } = change {
-                self.note_begun(worker.index());
-            }
-            let decision = Decision::of_cores(self.since_opening_ns(), throughput_tps, change);
-            self.remember(AdaptationEvent { decision, report: None, failure: None });
         }
     }
 

@@ -115,12 +115,12 @@ impl Adaptive {
             state.retired[worker] = false;
             state.watch.give(WorkerIndex(worker as u32), CpuId(core as u32));
             state.move_platform(None);
+            self.note_begun(worker);
             (WorkerId(worker as u16), state.watch.cpus().nth(worker).flatten().is_some())
         };
         if is_pinned {
             self.pin(worker, core);
         }
-        self.note_begun(worker.index());
         self.nudge();
         Ok(worker)
     }
