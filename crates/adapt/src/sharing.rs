@@ -9,7 +9,8 @@
 //!
 //! # Rules
 //!
-//! - A table is shared when messages that only read it take [`share_gain`](super::ControllerSettings::share_gain) of the workers' time in
+//! - A table is shared when messages that only read it, transactions sent as a whole among them, take more than
+//!   [`share_gain`](super::ControllerSettings::share_gain) of the workers' time in
 //!   [`SEEN`] intervals one after another in which no scheme was found that has many messages less. So what should move, since one
 //!   worker alone reads it, moves.
 //! - Whether that pays is not predicted: who writes how often is not in the statistics, and a trial costs little, as the engine lends
@@ -36,6 +37,10 @@ const WAIT_INTERVALS: u32 = 16;
 /// Number of times that this time may double.
 const WAIT_DOUBLINGS: u32 = 6;
 
+/// Cost of a transaction that is sent as a whole, in reads by message: nothing waits for it in the middle, and it holds no locks (decision
+/// 137 has the measurement).
+const SENT_COST: f64 = 0.25;
+
 /// Counts of one table, over all workers, since any fixed moment. An index is a table of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableReads {
@@ -43,6 +48,8 @@ pub struct TableReads {
     pub table: u32,
     /// Messages of other workers' transactions that read it and changed nothing.
     pub messages: u64,
+    /// Transactions that only read it and were sent to its owner as a whole.
+    pub sent: u64,
     /// Reads that workers made in place, in partitions that are lent to them.
     pub in_place: u64,
     /// The price of the recalls of lent partitions, in reads by message.
@@ -109,8 +116,9 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Returns the share that messages take of so many cycles of all workers.
-    fn share(&self, messages: u64, busy_cycles: f64) -> f64 {
-        if busy_cycles > 0.0 { messages as f64 * self.message_cycles / busy_cycles } else { 0.0 }
+    fn share(&self, TableReads { messages, sent, .. }: &TableReads, busy_cycles: f64) -> f64 {
+        let messages = *messages as f64 + *sent as f64 * SENT_COST;
+        if busy_cycles > 0.0 { (messages * self.message_cycles / busy_cycles).min(1.0) } else { 0.0 }
     }
 }
 
@@ -156,6 +164,13 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
+    /// Returns true if a table has been read elsewhere in the latest interval so much that it is shared after another one like it.
+    pub(crate) fn is_about_to_share(&self) -> bool {
+        let (now_ns, _) = self.seen.unwrap_or_default();
+        let mut known = self.known.values();
+        known.any(|known| known.shared.is_none() && known.intervals > 0 && known.again_ns <= now_ns)
+    }
+
     /// Takes note of what was read; returns the tables that are to be shared from now on, or no longer. `stays` says whether
     /// no scheme is known that would do with many messages less.
     pub(crate) fn consider(&mut self, seen: &ReadsSeen, stays: bool, limits: &Limits) -> Vec<SharingChange> {
@@ -166,11 +181,11 @@ impl Sharing {
             let known = before.remove(&counts.table);
             let is_new = known.is_none();
             let mut known = known.unwrap_or_else(|| Known::new(counts));
-            let messages = counts.since(&known.counts).messages;
+            let new = counts.since(&known.counts);
             let latest = Latest {
-                messages,
+                messages: new.messages + new.sent,
                 seconds: seen.at_ns.saturating_sub(since_ns) as f64 / 1e9,
-                share: limits.share(messages, seen.busy_cycles - busy_cycles),
+                share: limits.share(&new, seen.busy_cycles - busy_cycles),
             };
             known.counts = counts.clone();
             let reason = match known.shared.take() {
@@ -194,6 +209,7 @@ impl TableReads {
         TableReads {
             table: self.table,
             messages: self.messages.saturating_sub(earlier.messages),
+            sent: self.sent.saturating_sub(earlier.sent),
             in_place: self.in_place.saturating_sub(earlier.in_place),
             price: self.price.saturating_sub(earlier.price),
         }
@@ -212,7 +228,7 @@ impl Known {
         &Latest { messages, seconds, share }: &Latest,
         limits: &Limits,
     ) -> Option<SharingReason> {
-        self.intervals = if share >= limits.share_gain { self.intervals + 1 } else { 0 };
+        self.intervals = if share > limits.share_gain { self.intervals + 1 } else { 0 };
         if self.intervals < SEEN || seen.at_ns < self.again_ns {
             return None;
         }
@@ -224,7 +240,7 @@ impl Known {
             busy_cycles: seen.busy_cycles,
         });
         let per_second = messages as f64 / seconds.max(1e-9);
-        Some(SharingReason::ReadElsewhere { per_second, share: share.min(1.0) })
+        Some(SharingReason::ReadElsewhere { per_second, share })
     }
 
     /// Judges a table that is shared.
@@ -234,9 +250,10 @@ impl Known {
             self.shared = Some(shared);
             return None;
         }
-        let TableReads { messages, in_place, price, .. } = self.counts.since(&shared.counts);
-        let share = limits.share(messages, seen.busy_cycles - shared.busy_cycles);
-        let is_never_lent = in_place == 0 && share >= limits.share_gain;
+        let since = self.counts.since(&shared.counts);
+        let share = limits.share(&since, seen.busy_cycles - shared.busy_cycles);
+        let TableReads { in_place, price, .. } = since;
+        let is_never_lent = in_place == 0 && share > limits.share_gain;
         if in_place >= price && !is_never_lent {
             let (counts, busy_cycles) = (self.counts.clone(), seen.busy_cycles);
             self.shared = Some(Shared { intervals: 0, counts, busy_cycles, ..shared });
@@ -268,7 +285,7 @@ mod tests {
 
     impl World {
         fn new() -> World {
-            let table = TableReads { table: 3, messages: 0, in_place: 0, price: 0 };
+            let table = TableReads { table: 3, messages: 0, sent: 0, in_place: 0, price: 0 };
             let mut world = World {
                 sharing: Sharing::default(),
                 seen: ReadsSeen { at_ns: 0, busy_cycles: 0.0, tables: vec![table] },
@@ -316,6 +333,31 @@ mod tests {
         for _ in 0..1_000 {
             assert_eq!(world.second(0, 1_000_000, 10, true), None, "it pays");
             assert_eq!(world.second(0, 0, 0, true), None, "nobody reads");
+        }
+    }
+
+    #[test]
+    fn transactions_sent_as_a_whole_count_less() {
+        let mut world = World::new();
+        let mut second = |sent| {
+            world.seen.tables[0].sent += sent;
+            world.second(0, 0, 0, true)
+        };
+        for _ in 0..10 {
+            assert_eq!(second(390_000), None);
+        }
+        assert_eq!((second(410_000), second(410_000)), (None, Some(true)));
+    }
+
+    #[test]
+    fn a_share_of_all_time_is_never_reached() {
+        let mut world = World::new();
+        let limits = Limits { share_gain: 1.0, ..LIMITS };
+        for _ in 0..10 {
+            world.seen.at_ns += 1_000_000_000;
+            world.seen.busy_cycles += 4e9;
+            world.seen.tables[0].messages += 100_000_000;
+            assert_eq!(world.sharing.consider(&world.seen, true, &limits), []);
         }
     }
 
@@ -371,7 +413,7 @@ mod tests {
     #[test]
     fn tables_come_and_go() {
         let mut world = World::shared();
-        let table = TableReads { table: 4, messages: 5_000_000, in_place: 0, price: 0 };
+        let table = TableReads { table: 4, messages: 5_000_000, sent: 0, in_place: 0, price: 0 };
         world.seen.tables.push(table);
         assert_eq!(world.second(0, 1_000_000, 0, true), None, "what it has read before does not count");
         world.seen.tables.remove(0);

@@ -72,7 +72,9 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
         "locks": { "entered": statistics.locks_entered, "waits": statistics.lock_waits },
         "forwarded": statistics.forwarded,
         "retried": statistics.retried,
-        "lending": { "lent": statistics.lent, "recalled": statistics.recalled },
+        "lending": {
+            "lent": statistics.lent, "recalled": statistics.recalled, "in_place": statistics.in_place,
+        },
         "central_accesses": statistics.central_accesses,
         "workers": run.workers.iter().map(worker).collect::<Vec<_>>(),
         "runs": report.throughputs(),

@@ -302,12 +302,13 @@ fn foot(out: &mut String, run: &RunResult) -> std::fmt::Result {
         count(statistics.locks_entered),
         count(statistics.lock_waits)
     )?;
-    if statistics.lent > 0 {
+    if statistics.lent > 0 || statistics.in_place > 0 {
         writeln!(
             out,
-            "lending     {} times a partition of a shared table was lent, {} recalled",
+            "lending     {} times a partition of a shared table was lent, {} recalled; {} requests begun in place",
             count(statistics.lent),
-            count(statistics.recalled)
+            count(statistics.recalled),
+            count(statistics.in_place)
         )?;
     }
     if statistics.central_accesses > 0 {

@@ -14,7 +14,7 @@ mod lend;
 use std::sync::Arc;
 
 use atrapos_runtime::WorkerId;
-use atrapos_storage::lock::{LockTable, LockTarget};
+use atrapos_storage::lock::{LockMode, LockTable, LockTarget};
 use atrapos_storage::{AppendRefusal, KeyBuf, OutOfMemory, Tree};
 
 use crate::monitor::PartitionMonitor;
@@ -307,10 +307,19 @@ impl Tables {
         partition.locks.is_empty().then_some(PartitionId { table, partition: number })
     }
 
-    /// Returns true if this worker owns or has borrowed the partition `place`, its table is not closed, and nobody has or wants a lock there.
+    /// Returns true if this worker owns or has borrowed the partition `place`, its table is not closed, and no access in this mode conflicts
+    /// with a lock there, whatever its key is. Counts a read of a partition that is borrowed.
     #[inline]
-    pub fn is_unlocked(&self, place: PartitionId) -> bool {
-        self.owned_at(place).is_some_and(|partition| partition.locks.is_empty())
+    pub fn admits(&self, place: PartitionId, mode: LockMode) -> bool {
+        let Some(partition) = self.owned_at(place) else { return false };
+        if partition.locks.is_empty() {
+            return true;
+        }
+        let admits = partition.locks.admits_all(mode);
+        if admits {
+            partition.count_read();
+        }
+        admits
     }
 
     /// Returns the partition `place`, if this worker owns or has borrowed it and its table is not closed.

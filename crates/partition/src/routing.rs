@@ -33,6 +33,9 @@ pub struct Route {
     /// The destination.
     #[doc(hidden)]
     pub to: Destination,
+    /// True if the transaction is known to change nothing.
+    #[doc(hidden)]
+    pub reads: bool,
 }
 
 /// The worker that a route leads to.
@@ -49,13 +52,21 @@ impl Route {
     #[inline]
     #[doc(hidden)]
     pub fn to(table: TableId, key: KeyBuf) -> Route {
-        Route { to: Destination::Owner(table, key) }
+        Route { to: Destination::Owner(table, key), reads: false }
     }
 
     /// Routes to a worker by its number, regardless of the data it owns. A number that is too large wraps around.
     #[must_use]
     pub fn worker(worker: WorkerId) -> Route {
-        Route { to: Destination::Worker(worker) }
+        Route { to: Destination::Worker(worker), reads: false }
+    }
+
+    /// States that the transaction changes nothing, so that it may run wherever the data that it names can be read: on a worker to
+    /// which the partition is lent, it is read in place. Only a hint: a transaction that writes after all is right, but slower.
+    #[inline]
+    #[must_use]
+    pub fn reading(self) -> Route {
+        Route { reads: true, ..self }
     }
 }
 

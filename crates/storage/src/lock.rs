@@ -256,12 +256,15 @@ impl LockTable {
     }
 
     /// Returns whether an access in this mode conflicts with nothing, whatever its key is: it reads, and nobody waits or holds more than
-    /// a shared lock on a key. Many readers that are suspended, as those with rows in other instances are, so cost others no
+    /// a shared lock on a key, or the partition is read elsewhere as well. Many readers that are suspended, as those with rows in other instances are, so cost others no
     /// look-up of their keys.
     #[inline]
     #[must_use]
     pub fn admits_all(&self, mode: LockMode) -> bool {
-        mode == LockMode::Shared && self.exclusive == 0 && self.waiting == 0 && self.ranges.is_empty()
+        mode == LockMode::Shared
+            && self.exclusive == 0
+            && self.waiting == 0
+            && self.ranges.iter().all(|held| held.owner == GATE)
     }
 
     /// Marks the partition as one that is read elsewhere as well, so that an access which changes it has to wait until it is not.

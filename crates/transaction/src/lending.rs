@@ -26,12 +26,20 @@
 //!   which recalls all that is lent, if a table is shared or ever was. The controller shares none while one of them is under way.
 //! - *A table that is no longer shared* is not lent again; what is lent stays lent until it is recalled.
 //!
+//! # Procedures
+//!
+//! A stored procedure whose route [says that it reads](Route::reading) is attempted as a direct transaction where its session lives, if
+//! the partition that the route names is lent there ([`admits_in_place`]). Where it needs more than is lent, it gives up, has changed
+//! nothing, and is sent to the owner as others are: so it never waits for messages in the middle. One that is sent is a read by message, for the
+//! counts and for the loans.
+//!
 //! # When it pays
 //!
 //! A read elsewhere costs two messages; lending to a worker and recalling from it costs three, and more where many transactions have
 //! to hand locks over. A borrower counts what it reads in place, and says so when it gives the partition back: the owner lends it again
 //! after few reads by message if its loans have paid so far, and after ever more if they have not (`loans`).
 
+mod attempts;
 mod loans;
 mod reads;
 
@@ -41,12 +49,14 @@ use std::rc::Rc;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::partition::{Partition, PartitionId};
 use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::routing::{Destination, Route};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Handle, Lost, Reply, WorkerId};
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use rustc_hash::FxHashMap;
 
+use self::attempts::Attempts;
 use self::loans::Loans;
 use self::reads::Counts;
 pub use self::reads::{ReadCounts, reads};
@@ -70,6 +80,8 @@ pub struct Lending {
     has_shared: Cell<bool>,
     /// Counts of what was read of each table, by message and in place.
     counts: Counts,
+    /// What has come of the transactions that were attempted in lent partitions, by table.
+    attempts: Attempts,
 }
 
 /// A partition that is being recalled: it is not lent again meanwhile.
@@ -127,11 +139,54 @@ pub(crate) fn count_message(shard: &Shard, table: TableId) {
     shard.lending.counts.add_message(table);
 }
 
+/// Returns true if a transaction that only reads may be attempted in a partition of another worker's: it is lent here, and what was
+/// attempted in its table lately most often came to its end.
+#[inline]
+pub(crate) fn admits_in_place(shard: &Shard, place: PartitionId) -> bool {
+    shard.tables.borrow().owned_at(place).is_some() && admits_lent(shard, place.table)
+}
+
+#[inline(never)]
+fn admits_lent(shard: &Shard, table: TableId) -> bool {
+    let admits = shard.lending.attempts.admit(table);
+    shard.stats.in_place.add(u64::from(admits));
+    admits
+}
+
+/// Notes that a transaction that was admitted in a lent partition needed more than was lent here.
+pub(crate) fn note_refused_in_place(shard: &Shard, table: TableId) {
+    shard.lending.attempts.note_refused(table);
+}
+
+/// Counts a procedure that is sent to another worker and only reads there, in the table that its route names. Returns true if that may be
+/// lent.
+#[inline(never)]
+pub(crate) fn count_sent(shard: &Shard, table: TableId) -> bool {
+    shard.lending.counts.add_sent(table);
+    is_shared(shard, table)
+}
+
 /// Notes that a transaction of another worker has read in a partition of a shared table of this one, by a message; lends the partition
 /// if it pays.
 pub(crate) fn note_read(worker: &Rc<EngineWorker>, txn: TxnId, place: PartitionId) {
+    note_read_of(worker, home_of(txn), place);
+}
+
+/// Notes that worker `reader` has sent a procedure that reads here what `route` leads to.
+pub(crate) fn note_sent(worker: &Rc<EngineWorker>, reader: WorkerId, route: &Route) {
     let shard = worker.shard();
-    let reader = home_of(txn);
+    let Destination::Owner(table, key) = &route.to else { return };
+    let located = shard.tables.borrow().locate_checked(*table, key);
+    if let Some((place, owner)) = located
+        && owner == worker.id()
+        && is_shared(shard, *table)
+    {
+        note_read_of(worker, reader, place);
+    }
+}
+
+fn note_read_of(worker: &Rc<EngineWorker>, reader: WorkerId, place: PartitionId) {
+    let shard = worker.shard();
     if reader == worker.id() {
         return;
     }

@@ -26,6 +26,7 @@ use atrapos_storage::{KeyBuf, Position, Probe, RowLines, locate_ahead, locate_ba
 use smallvec::SmallVec;
 
 use crate::branch::Access;
+use crate::lending;
 use crate::shard::{EngineWorker, Shard};
 use crate::upcoming::{KnownRoute, Upcoming};
 
@@ -451,8 +452,9 @@ impl Lookups {
         let mut asked: ArrayVec<(PartitionId, &KnownRoute), BATCH> = ArrayVec::new();
         for known in upcoming.rest() {
             if let Destination::Owner(table, key) = &known.route.to
-                && let Some((place, _)) = tables.locate_checked(*table, key)
+                && let Some((place, owner)) = tables.locate_checked(*table, key)
                 && let Some(partition) = tables.owned_at(place)
+                && (owner == worker.id() || known.route.reads && lending::admits_in_place(shard, place))
             {
                 probes.push(Probe::new(partition.tree(), key));
                 asked.push((place, known));

@@ -17,6 +17,7 @@ use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::Key;
 
+use crate::lending;
 use crate::lookups::{LookupTicket, RouteHint, turn};
 use crate::messages::{call_procedure, call_stored};
 use crate::procedure::{
@@ -63,8 +64,8 @@ enum RouteStart {
     Here,
     /// The home is this worker, and the look-up of the key that the route names is deferred, or the turn of others comes first.
     Deferred(LookupTicket),
-    /// The home is another worker.
-    Elsewhere(WorkerId),
+    /// The home is another worker. `asks` if the transaction reads there what might be lent to this one.
+    Elsewhere { home: WorkerId, asks: bool },
 }
 
 /// The rest of a stored procedure that a session has begun ([`Session::begin_stored`]).
@@ -82,8 +83,8 @@ impl std::fmt::Debug for Unfinished<'_> {
 enum Rest<'a> {
     /// The look-up of the key that its route names is deferred.
     Deferred(&'a Route, LookupTicket),
-    /// Its home is another worker.
-    Elsewhere(WorkerId),
+    /// Its home is another worker. `asks` if it reads there what might be lent to this one.
+    Elsewhere { home: WorkerId, asks: bool },
     /// It is no direct transaction, and has changed nothing. The look-up of the key that its route names was made, if there is one.
     NotDirect(Option<(&'a Route, LookupTicket)>),
     /// It has ended, and its outcome waits for this epoch, or it has to run again.
@@ -267,9 +268,9 @@ impl Session {
         outcome: &mut Result<P::Result, Abort>,
     ) -> Option<Unfinished<'a>> {
         match self.start(route) {
-            RouteStart::Here => self.begin_here(None, None, tables, procedure, outcome),
+            RouteStart::Here => self.begin_here(route, None, None, tables, procedure, outcome),
             RouteStart::Deferred(ticket) => Some(Unfinished(Rest::Deferred(route, ticket))),
-            RouteStart::Elsewhere(home) => Some(Unfinished(Rest::Elsewhere(home))),
+            RouteStart::Elsewhere { home, asks } => Some(Unfinished(Rest::Elsewhere { home, asks })),
         }
     }
 
@@ -309,27 +310,48 @@ impl Session {
             return Some(Unfinished(Rest::Deferred(&known.route, shard.lookups.defer_nothing(&self.worker))));
         }
         shard.lookups.fetch_ahead();
-        self.begin_here(Some(&hint), None, tables, procedure, outcome)
+        self.begin_here(&known.route, Some(&hint), None, tables, procedure, outcome)
     }
 
-    /// Runs a stored procedure on its home, which is here, as far as it gets as a direct transaction.
+    /// Runs a stored procedure whose route leads here, or to data that is lent here, as far as it gets as a direct transaction.
     #[inline(always)]
     fn begin_here<'a, P: StoredProcedure>(
         &self,
+        route: &'a Route,
         routed: Option<&RouteHint<'_>>,
-        looked_up: Option<(&'a Route, LookupTicket)>,
+        looked_up: Option<LookupTicket>,
         tables: &P::Tables,
         procedure: &P,
         outcome: &mut Result<P::Result, Abort>,
     ) -> Option<Unfinished<'a>> {
         if !procedure.stays_home() {
-            return Some(Unfinished(Rest::NotDirect(looked_up)));
+            return Some(Unfinished(self.not_direct(route, looked_up)));
         }
         match attempt(&self.worker, procedure, tables, routed, outcome) {
-            None => Some(Unfinished(Rest::NotDirect(looked_up))),
+            None => Some(Unfinished(self.not_direct(route, looked_up))),
             Some(Epoch(0)) if outcome.is_ok() => None,
             Some(wait_epoch) => Some(Unfinished(Rest::Untold(wait_epoch))),
         }
+    }
+
+    /// Returns what is left to do of a stored procedure that is no direct transaction here: it runs at the owner of its data, if that
+    /// is only lent here.
+    #[inline(never)]
+    fn not_direct<'a>(&self, route: &'a Route, looked_up: Option<LookupTicket>) -> Rest<'a> {
+        if route.reads
+            && let Destination::Owner(table, key) = &route.to
+        {
+            let shard = self.worker.shard();
+            let located = shard.tables.borrow().locate_checked(*table, key);
+            if let Some((_, home)) = located
+                && home != self.worker.id()
+                && InstanceId::of_owner(home).is_none()
+            {
+                lending::note_refused_in_place(shard, *table);
+                return Rest::Elsewhere { home, asks: false };
+            }
+        }
+        Rest::NotDirect(looked_up.map(|ticket| (route, ticket)))
     }
 
     /// Finishes a stored procedure that was begun by [`begin_stored`](Session::begin_stored).
@@ -365,8 +387,8 @@ impl Session {
         outcome: &mut Result<P::Result, Abort>,
     ) -> Option<Unfinished<'a>> {
         match self.hint(route, ticket) {
-            Ok(hint) => self.begin_here(hint.as_ref(), Some((route, ticket)), tables, procedure, outcome),
-            Err(home) => Some(Unfinished(Rest::Elsewhere(home))),
+            Ok(hint) => self.begin_here(route, hint.as_ref(), Some(ticket), tables, procedure, outcome),
+            Err(home) => Some(Unfinished(Rest::Elsewhere { home, asks: false })),
         }
     }
 
@@ -383,10 +405,10 @@ impl Session {
         async move {
             let worker = &self.worker;
             match &rest {
-                Rest::Elsewhere(home) => {
+                Rest::Elsewhere { home, asks } => {
                     worker.shard().stats.forwarded.add(1);
-                    let is_early = self.is_pipelined.get();
-                    let call = call_stored(worker, *home, procedure.clone(), *tables, is_early);
+                    let told = Told { is_early: self.is_pipelined.get(), asks: *asks };
+                    let call = call_stored(worker, *home, procedure.clone(), *tables, told);
                     *outcome = self.returned(call.await);
                 }
                 Rest::NotDirect(looked_up) => {
@@ -475,7 +497,7 @@ impl Session {
             let (mut routed, mut home) = (None, worker.id());
             match self.start(route) {
                 RouteStart::Here => {}
-                RouteStart::Elsewhere(owner) => home = owner,
+                RouteStart::Elsewhere { home: owner, .. } => home = owner,
                 RouteStart::Deferred(ticket) => {
                     turn().await;
                     match self.hint(route, ticket) {
@@ -556,8 +578,16 @@ impl Session {
                 let Some((partition, home)) = located else { return RouteStart::Here };
                 if home != worker.id() {
                     // The data of another instance is as far from all workers.
-                    let is_instance = InstanceId::of_owner(home).is_some();
-                    return if is_instance { RouteStart::Here } else { RouteStart::Elsewhere(home) };
+                    if InstanceId::of_owner(home).is_some() {
+                        return RouteStart::Here;
+                    }
+                    if !route.reads {
+                        return RouteStart::Elsewhere { home, asks: false };
+                    }
+                    if !lending::admits_in_place(shard, partition) {
+                        let asks = lending::count_sent(shard, *table);
+                        return RouteStart::Elsewhere { home, asks };
+                    }
                 }
                 // Without a look-up there is nothing to hint at: to compare keys would take longer than to locate one.
                 if shard.lookups.pays(worker) {
@@ -567,7 +597,7 @@ impl Session {
             Destination::Worker(home) => {
                 let home = WorkerId(home.0 % worker.workers() as u16);
                 if home != worker.id() {
-                    return RouteStart::Elsewhere(home);
+                    return RouteStart::Elsewhere { home, asks: false };
                 }
             }
         }
@@ -635,17 +665,29 @@ impl Session {
     }
 }
 
+/// What is said with a stored procedure that is sent to its home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    /// True if its outcome is returned before it is durable.
+    is_early: bool,
+    /// True if it reads what might be lent to the worker that sends it.
+    asks: bool,
+}
+
 /// Runs a stored procedure here that another worker has sent: at once, or with others that have come with it.
 pub(crate) fn on_stored<P: StoredProcedure>(
     worker: &Rc<EngineWorker>,
     procedure: P,
     tables: P::Tables,
-    is_early: bool,
+    Told { is_early, asks }: Told,
     reply: Reply<ProcedureReply<P::Result>>,
 ) {
     let shard = worker.shard();
     if !procedure.stays_home() {
         return run_forwarded(worker, procedure, tables, is_early, None, reply);
+    }
+    if asks {
+        lending::note_sent(worker, reply.home(), &procedure.home(&tables));
     }
     if shard.lookups.is_far() {
         let route = procedure.home(&tables);
@@ -714,7 +756,7 @@ fn run_forwarded<P: StoredProcedure>(
         }
         if let Some(Unfinished(rest)) = rest {
             // A home that no longer owns the key runs it all the same: sent on, it could meet the partition on its way.
-            let rest = if matches!(rest, Rest::Elsewhere(_)) { Rest::NotDirect(None) } else { rest };
+            let rest = if matches!(rest, Rest::Elsewhere { .. }) { Rest::NotDirect(None) } else { rest };
             session.end_stored_apart(rest, &tables, &procedure, &mut outcome).await;
         }
         reply.send(&session.worker, (outcome, session.told.get()));

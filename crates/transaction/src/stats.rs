@@ -35,6 +35,8 @@ pub struct EngineStats {
     pub(crate) lent: Counter,
     /// Recalls of lent partitions.
     pub(crate) recalled: Counter,
+    /// Transactions begun where their data is lent.
+    pub(crate) in_place: Counter,
     /// Accesses to shared system state at the beginnings and ends of transactions.
     pub(crate) central_accesses: Counter,
 }
@@ -70,6 +72,9 @@ pub struct Statistics {
     /// Times that a lent partition was recalled for a write, or for another change of it.
     #[serde(default)]
     pub recalled: u64,
+    /// Transactions that only read and were begun where their data is [lent](crate::lending), instead of being forwarded to its owner.
+    #[serde(default)]
+    pub in_place: u64,
     /// Accesses to lists of transactions, number sources and state locks that workers share: none by default, five for each
     /// transaction if all are [central](crate::central).
     pub central_accesses: u64,
@@ -92,6 +97,7 @@ impl EngineStats {
             given_up: self.given_up.get(),
             lent: self.lent.get(),
             recalled: self.recalled.get(),
+            in_place: self.in_place.get(),
             central_accesses: self.central_accesses.get(),
         }
     }
@@ -126,6 +132,7 @@ impl Statistics {
             given_up: with(self.given_up, other.given_up),
             lent: with(self.lent, other.lent),
             recalled: with(self.recalled, other.recalled),
+            in_place: with(self.in_place, other.in_place),
             central_accesses: with(self.central_accesses, other.central_accesses),
         }
     }

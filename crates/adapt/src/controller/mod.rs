@@ -562,6 +562,10 @@ impl Controller {
             self.failures = Failures::default();
             self.flux = Flux::default();
         }
+        if self.sharing.is_about_to_share() {
+            // It is worth more than what a long interval saves.
+            self.interval = self.settings.interval;
+        }
         changes
     }
 

@@ -57,8 +57,8 @@ impl Partition {
         matches!(self.lent, Lent::Borrowed { .. })
     }
 
-    /// Returns true if the partition is borrowed, and counts a read of it.
-    fn serves_reader(&self) -> bool {
+    /// Counts a read of the partition, if it is borrowed; returns true if it is.
+    pub(super) fn count_read(&self) -> bool {
         let Lent::Borrowed { reads } = &self.lent else { return false };
         reads.set(reads.get() + 1);
         true
@@ -102,7 +102,7 @@ impl Tables {
 
     #[inline(never)]
     fn lends_to_reader(&self, place: PartitionId, mode: LockMode) -> bool {
-        mode == LockMode::Shared && self.owned_at(place).is_some_and(Partition::serves_reader)
+        mode == LockMode::Shared && self.owned_at(place).is_some_and(Partition::count_read)
     }
 
     /// Returns the borrowed partitions that this worker has.

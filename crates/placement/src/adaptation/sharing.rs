@@ -47,11 +47,14 @@ impl Adaptive {
         let of = |table: u32| {
             // A worker may not know of a table yet that was just made.
             let all = seen.iter().filter_map(|(reads, _)| reads.get(table as usize));
-            all.fold(TableReads { table, messages: 0, in_place: 0, price: 0 }, |sum, reads| TableReads {
-                table,
-                messages: sum.messages + reads.messages,
-                in_place: sum.in_place + reads.in_place,
-                price: sum.price + reads.price,
+            all.fold(TableReads { table, messages: 0, sent: 0, in_place: 0, price: 0 }, |sum, reads| {
+                TableReads {
+                    table,
+                    messages: sum.messages + reads.messages,
+                    sent: sum.sent + reads.sent,
+                    in_place: sum.in_place + reads.in_place,
+                    price: sum.price + reads.price,
+                }
             })
         };
         Ok(ReadsSeen {

@@ -15,6 +15,8 @@ use crate::shard::EngineWorker;
 pub struct ReadCounts {
     /// The messages of other workers' transactions, answered here, that read the table and changed nothing.
     pub messages: u64,
+    /// The transactions of this worker's sessions that only read the table and were sent to its owner as a whole.
+    pub sent: u64,
     /// The reads that this worker's transactions have made in place, in borrowed partitions.
     pub in_place: u64,
     /// The prices of the loans of partitions of this worker's that have ended, in reads by message.
@@ -37,6 +39,11 @@ impl Counts {
     /// Counts a message that read a table.
     pub(super) fn add_message(&self, table: TableId) {
         self.of(table, |counts| counts.messages += 1);
+    }
+
+    /// Counts a transaction that was sent as a whole.
+    pub(super) fn add_sent(&self, table: TableId) {
+        self.of(table, |counts| counts.sent += 1);
     }
 
     /// Counts reads in a borrowed partition that was given back.

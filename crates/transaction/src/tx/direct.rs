@@ -43,7 +43,6 @@ use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::InstanceId;
-use atrapos_partition::schema::TableId;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use atrapos_storage::{KeyBuf, Position};
 use smallvec::SmallVec;
@@ -386,7 +385,7 @@ impl<'w> DirectTx<'w> {
             && request.tag == shard.tag
         {
             if let Some(routed) = self.routed
-                && routed_to(routed, tables, request.table, key, shard)
+                && routed_to(routed, tables, request, key, shard)
             {
                 return Some((routed.partition, Some(&routed.position)));
             }
@@ -515,10 +514,16 @@ fn touch(
     touched.push(Access { partition, mode, target: target.clone(), unlocked: false, joined });
 }
 
-/// Returns true if a key is the one that was looked up by the route, and nobody has or wants a lock where it is.
+/// Returns true if a key is the one that was looked up by the route, and no lock where it is conflicts with a request.
 #[inline(never)]
-fn routed_to(routed: &RouteHint<'_>, tables: &Tables, table: TableId, key: &KeyBuf, shard: &Shard) -> bool {
-    routed.is_of(table, key, shard) && tables.is_unlocked(routed.partition)
+fn routed_to(
+    routed: &RouteHint<'_>,
+    tables: &Tables,
+    request: &Request,
+    key: &KeyBuf,
+    shard: &Shard,
+) -> bool {
+    routed.is_of(request.table, key, shard) && tables.admits(routed.partition, request.mode)
 }
 
 /// Logs a transaction that commits. Returns the epoch for which its caller has to wait.

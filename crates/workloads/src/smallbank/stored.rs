@@ -7,7 +7,7 @@ atrapos::stored_procedures! {
     /// `Balance`. See [`balance`](procedures::balance).
     pub Balance("smallbank.balance", "balance") { name: Name } -> Option<i64>;
     tables Tables: |db| Tables::of(db);
-    home: |own, tables| tables.account.at(&own.name);
+    home: |own, tables| tables.account.at(&own.name).reading();
     run: |own, tx, tables| procedures::balance(tx, *tables, own.name);
 
     /// `DepositChecking`. See [`deposit_checking`](procedures::deposit_checking).

@@ -9,7 +9,7 @@ atrapos::stored_procedures! {
     /// `GET_SUBSCRIBER_DATA`. See [`get_subscriber_data`](procedures::get_subscriber_data).
     pub GetSubscriberData("tatp.get-subscriber-data", "get-subscriber-data") { s_id: u64 } -> Option<Subscriber>;
     tables TableRef<Subscribers>: |db| db.table();
-    home: |own, table| table.at(&own.s_id);
+    home: |own, table| table.at(&own.s_id).reading();
     run: |own, tx, table| procedures::get_subscriber_data(tx, *table, own.s_id);
 
     /// `GET_NEW_DESTINATION`. See [`get_new_destination`](procedures::get_new_destination).
@@ -17,14 +17,14 @@ atrapos::stored_procedures! {
         s_id: u64, sf_type: u8, start_time: u8, end_time: u8
     } -> Destinations;
     tables Tables: |db| Tables::of(db);
-    home: |own, tables| tables.special_facility.at(&(own.s_id, own.sf_type));
+    home: |own, tables| tables.special_facility.at(&(own.s_id, own.sf_type)).reading();
     run: |own, tx, tables|
         procedures::get_new_destination(tx, *tables, own.s_id, own.sf_type, own.start_time, own.end_time);
 
     /// `GET_ACCESS_DATA`. See [`get_access_data`](procedures::get_access_data).
     pub GetAccessData("tatp.get-access-data", "get-access-data") { s_id: u64, ai_type: u8 } -> Option<AccessInfo>;
     tables TableRef<AccessInfos>: |db| db.table();
-    home: |own, table| table.at(&(own.s_id, own.ai_type));
+    home: |own, table| table.at(&(own.s_id, own.ai_type)).reading();
     run: |own, tx, table| procedures::get_access_data(tx, *table, own.s_id, own.ai_type);
 
     /// `UPDATE_SUBSCRIBER_DATA`. See [`update_subscriber_data`](procedures::update_subscriber_data).

@@ -7,6 +7,7 @@ use atrapos::{Abort, Handles, Route, SchemaError, StoredProcedure, TableRef, Tra
 use serde::{Deserialize, Serialize};
 
 use super::copies::Copies;
+use super::mix::Kind;
 use super::parameters::Op;
 use super::procedures::{self, Order};
 use super::schema::{Keys, Record};
@@ -16,6 +17,7 @@ macro_rules! operations {
     ($(
         $(#[$meta:meta])*
         $name:ident($place:literal, $class:literal) { $($field:ident: $type:ty),* } -> $result:ty;
+        $(reads: |$arguments:ident| $reads:expr;)?
         run: |$own:ident, $tx:ident, $table:ident| $run:expr;
     )+) => {$(
         $(#[$meta])*
@@ -41,7 +43,14 @@ macro_rules! operations {
 
             #[inline(always)]
             fn home(&self, table: &TableRef<R::Table>) -> Route {
-                table.at(&self.key)
+                let route = table.at(&self.key);
+                $(
+                    let $arguments = self;
+                    if $reads {
+                        return route.reading();
+                    }
+                )?
+                route
             }
 
             #[inline]
@@ -60,6 +69,7 @@ macro_rules! operations {
 operations! {
     /// Reads a record; `None` if there is none.
     Read(0, "read") {} -> Option<Copies>;
+    reads: |_own| true;
     run: |own, tx, table| tx.view(table, own.key, |record| Copies::of(record.as_bytes()));
 
     /// Writes a new value to a column of a record; `None` if there is none.
@@ -75,6 +85,7 @@ operations! {
 
     /// Reads up to `count` records from a key on. See [`scan`](procedures::scan).
     Scan(3, "scan") { keys: Keys, count: u32 } -> Copies;
+    reads: |_own| true;
     run: |own, tx, table| procedures::scan::<R>(tx, table, own.keys, own.key, own.count);
 
     /// Reads a record and writes a new value to a column of it; `None` if there is none.
@@ -90,5 +101,6 @@ operations! {
 
     /// Runs several operations; the key is that of the first. See [`operations`](procedures::operations).
     Operations(5, "read-write") { keys: Keys, ops: Vec<Op>, order: Order } -> ();
+    reads: |own| own.ops.iter().all(|op| matches!(op.kind, Kind::Read | Kind::Scan));
     run: |own, tx, table| procedures::operations::<R>(tx, table, own.keys, &own.ops, own.order);
 }

@@ -85,6 +85,12 @@ enum Step {
     },
 }
 
+impl Step {
+    fn only_reads(&self) -> bool {
+        matches!(self, Step::Read(_) | Step::Scan { .. } | Step::ReadAll(_))
+    }
+}
+
 fn random_step(random: &mut Random, keys: u64, next_number: &mut u32) -> Step {
     let mut number = || {
         *next_number += 1;
@@ -234,6 +240,8 @@ struct Load {
     sessions: usize,
     transactions: u64,
     keys: u64,
+    /// Percentage of transactions that are made to read only.
+    reading: u64,
 }
 
 /// Runs random transactions and returns their history.
@@ -245,9 +253,13 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
         let mut next_number = (at as u32) << 20;
         let mut committed = Vec::new();
         for _ in 0..load.transactions {
-            let steps: Vec<Step> = (0..1 + random.below(5))
+            let mut steps: Vec<Step> = (0..1 + random.below(5))
                 .map(|_| random_step(&mut random, load.keys, &mut next_number))
                 .collect();
+            if load.reading > 0 && random.chance(load.reading) {
+                steps.retain(Step::only_reads);
+                steps.push(Step::Read(random.below(load.keys)));
+            }
             let aborts = random.chance(15);
             let route = match random.below(3) {
                 0 => Route::worker(session.worker()),
@@ -257,6 +269,9 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
                     _ => lists.at(&0),
                 },
             };
+            // Now and then it is said of one that writes.
+            let is_said_to_read = steps.iter().all(Step::only_reads) || random.chance(10);
+            let route = if is_said_to_read { route.reading() } else { route };
             let ran = if random.chance(50) {
                 let procedure = MakeAll { steps, aborts };
                 let mut upcoming = Upcoming::new();
@@ -292,11 +307,16 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
     Ok(History { committed, lists: left.collect() })
 }
 
-const FEW: Load = Load { sessions: 8, transactions: 12, keys: FEW_KEYS };
-const MANY: Load = Load { sessions: 16, transactions: 150, keys: MANY_KEYS };
+const FEW: Load = Load { sessions: 8, transactions: 12, keys: FEW_KEYS, reading: 0 };
+const MANY: Load = Load { sessions: 16, transactions: 150, keys: MANY_KEYS, reading: 0 };
 
 pub(crate) fn serializable(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {
     history(engine, workers, seed, FEW)?.check()
+}
+
+/// Like [`serializable`], with many transactions that only read, so that lent partitions are read in place.
+pub(crate) fn serializable_reading(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {
+    history(engine, workers, seed, Load { transactions: 30, reading: 80, ..FEW })?.check()
 }
 
 fn serializable_many(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {

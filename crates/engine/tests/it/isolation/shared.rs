@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use atrapos::catalog::{ColumnDef, Value};
 use atrapos::{
-    Adaptation, ColumnType, Database, KeyRange, LoadProgress, Route, Schema, Session, Table, TableRef,
-    WorkerId, row,
+    Abort, Adaptation, ColumnType, Database, KeyRange, LoadProgress, Route, Schema, Session,
+    StoredProcedure as _, Table, TableRef, Upcoming, WorkerId, row,
 };
 
 use super::{anomalies, bank, by_hand, hermitage, lists, simulated, threaded};
@@ -38,27 +38,27 @@ fn shared_users() -> Schema {
 
 #[test]
 fn histories_of_shared_tables_are_serializable_simulated() {
-    let (lent, recalled) = (Cell::new(0), Cell::new(0));
+    let (lent, recalled, in_place) = (Cell::new(0), Cell::new(0), Cell::new(0));
     for_seeds(150, |seed| {
         let workers = 2 + (seed % 3) as usize;
         let mut engine = Engine::simulated(shared_lists(), workers, seed);
-        if let Err(wrong) = lists::serializable(&mut engine, workers, seed) {
+        if let Err(wrong) = lists::serializable_reading(&mut engine, workers, seed) {
             panic!("with seed {seed}: {wrong}");
         }
         lent.set(lent.get() + engine.statistics().lent);
         recalled.set(recalled.get() + engine.statistics().recalled);
+        in_place.set(in_place.get() + engine.statistics().in_place);
     });
+    let (lent, recalled, in_place) = (lent.get(), recalled.get(), in_place.get());
     assert!(
-        lent.get() > 100 && recalled.get() > 100,
-        "{} were lent, {} recalled",
-        lent.get(),
-        recalled.get()
+        lent > 100 && recalled > 100 && in_place > 100,
+        "{lent} were lent, {recalled} recalled; {in_place} transactions began in place"
     );
 }
 
 #[test]
 fn histories_of_shared_tables_are_serializable_on_threads() {
-    threaded(8, shared_lists, lists::serializable);
+    threaded(8, shared_lists, lists::serializable_reading);
 }
 
 #[test]
@@ -157,6 +157,97 @@ fn who_reads_some_times_borrows_and_a_write_recalls() {
         assert_eq!(read_elsewhere(&mut engine, 10), Ok(180));
         assert_eq!(engine.statistics().since(&before).lent, 1, "reads prevail again");
     }
+}
+
+atrapos::stored_procedures! {
+    /// Reads rows, and adds one to the first of them if it `writes`, although its route says that it reads.
+    Sum("shared.sum", "sum") { keys: Vec<u64>, writes: bool } -> i64;
+    tables TableRef<Items>: |db| db.table();
+    home: |own, items| items.at(&own.keys[0]).reading();
+    run: |own, tx, items| async move {
+        let mut sum = 0;
+        for key in &own.keys {
+            sum += tx.get(*items, *key).await?.map_or(0, |row| row.value);
+        }
+        if own.writes {
+            tx.update(*items, own.keys[0], |row| row.value += 1).await?;
+        }
+        Ok(sum)
+    };
+}
+
+/// Runs `sum` so often on worker 0, and returns the sum of its results.
+fn sum_on_worker_0(engine: &mut Engine, times: usize, sum: &Sum) -> i64 {
+    let (items, sum) = (engine.table::<Items>(), sum.clone());
+    let ran = engine.sessions(1, 2, async move |session, _| {
+        let (mut all, sum) = (0, &sum);
+        for _ in 0..times {
+            let route = sum.home(&items);
+            let mut upcoming = Upcoming::new();
+            upcoming.push(route.clone());
+            session.look_up(&upcoming);
+            let known = upcoming.take().expect("one was added");
+            all += session.run_known(known, &items, sum).await?;
+            all += session.run_stored(&route, &items, sum).await?;
+            let closure = sum.clone().into_closure(items);
+            all += session.run(&route, closure).await?;
+        }
+        Ok::<i64, Abort>(all)
+    });
+    ran.expect("it runs").into_iter().map(|sum| sum.expect("it commits")).sum()
+}
+
+#[test]
+fn procedures_that_only_read_run_where_their_data_is_lent() {
+    let engines = [Engine::simulated_at_rest(shared_items(), 2, 7), Engine::threads(shared_items(), 2)];
+    for mut engine in engines {
+        write_at_owner(&mut engine, 5).unwrap();
+        let sum = Sum { keys: vec![80, 90], writes: false };
+        assert_eq!(sum_on_worker_0(&mut engine, 10, &sum), 300);
+        let before = engine.statistics();
+        assert_eq!(before.lent, 1, "{before:?}");
+        assert_eq!(sum_on_worker_0(&mut engine, 10, &sum), 300);
+        let reads = engine.statistics().since(&before);
+        assert_eq!((reads.forwarded, reads.remote_actions, reads.locks_entered), (0, 0, 0), "{reads:?}");
+        assert!(reads.in_place >= 30, "{reads:?}");
+        // A write recalls the partition, and is seen.
+        write_at_owner(&mut engine, 6).unwrap();
+        assert_eq!(sum_on_worker_0(&mut engine, 10, &sum), 360);
+    }
+}
+
+#[test]
+fn a_procedure_that_writes_although_its_route_says_that_it_reads_is_right() {
+    let engines = [Engine::simulated_at_rest(shared_items(), 2, 7), Engine::threads(shared_items(), 2)];
+    for mut engine in engines {
+        write_at_owner(&mut engine, 0).unwrap();
+        let reads = Sum { keys: vec![80], writes: false };
+        assert_eq!(sum_on_worker_0(&mut engine, 10, &reads), 0);
+        assert_eq!(engine.statistics().lent, 1);
+        let writes = Sum { keys: vec![80], writes: true };
+        assert_eq!(sum_on_worker_0(&mut engine, 1, &writes), 1 + 2, "each sees those before it");
+        assert_eq!(sum_on_worker_0(&mut engine, 1, &reads), 9);
+        assert!(engine.statistics().recalled > 0);
+    }
+}
+
+#[test]
+fn a_procedure_that_needs_more_than_is_lent_runs_at_the_owner() {
+    let mut engine = Engine::simulated_at_rest(shared_items(), 3, 7);
+    write_at_owner(&mut engine, 5).unwrap();
+    let one = Sum { keys: vec![80], writes: false };
+    assert_eq!(sum_on_worker_0(&mut engine, 10, &one), 150);
+    // Key 40 is worker 1's, and was never read here.
+    let both = Sum { keys: vec![80, 40], writes: false };
+    let items = engine.table::<Items>();
+    let before = engine.statistics();
+    let ran = engine.sessions(1, 3, async move |session, _| {
+        let route = both.home(&items);
+        session.run_stored(&route, &items, &both).await
+    });
+    assert_eq!(ran.expect("it runs"), [Ok(5)]);
+    let since = engine.statistics().since(&before);
+    assert_eq!((since.in_place, since.forwarded), (1, 1), "{since:?}");
 }
 
 #[test]
