@@ -3,7 +3,6 @@
 //! Owns: the order of start and end, and what is said of them. Never: speaks to a client.
 
 mod file;
-mod procedures;
 
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, Permissions};
@@ -157,7 +156,7 @@ fn open(
     };
     let database = database.map_err(CliError::bad_input)?;
     let procedures = match &args.procedures {
-        Some(workload) => procedures::of(workload, &database)?,
+        Some(workload) => atrapos_callable::procedures_of(workload, &database).map_err(CliError::bad_input)?,
         None => SqlProcedures::default(),
     };
     SqlDatabase::open_with(database, options, procedures).map_err(CliError::failed)

@@ -60,7 +60,7 @@ struct Pace {
 }
 
 /// Events of a database of which one is recorded, at most.
-const SAMPLE_EVERY: f64 = 64.0;
+const SAMPLE_EVERY: f64 = 128.0;
 /// Mean times between records below which the distance doubles, and above which it halves, in ns. A worker of a database
 /// has 128 and 512 times what a record takes it, about a fifth of a microsecond.
 const OFTEN_NS: f64 = 25_000.0;

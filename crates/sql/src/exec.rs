@@ -179,7 +179,10 @@ impl<'w> Exec<'_, 'w> {
                 (None, TRUNCATED.to_owned())
             }
             Work::Call(call) => {
-                let call = call.prepare(&self.env)?;
+                let call = match self.env.call.take() {
+                    Some(prepared) => prepared,
+                    None => call.prepare(&self.env)?,
+                };
                 let result = call.run(self.tx()?).await.map_err(raised)?;
                 (Some(vec![vec![Value::from(result)]]), "CALL".to_owned())
             }

@@ -13,6 +13,7 @@ use crate::error::{SqlError, SqlState};
 use crate::format::{fit_integer, out_of_range};
 use crate::functions::{Function, like};
 use crate::plan::Query;
+use crate::procedures::Call;
 use crate::record::{Record, RecordShape};
 use crate::schema::Schema;
 use crate::session::Session;
@@ -170,6 +171,8 @@ pub(crate) struct Env {
     pub(crate) schema: Arc<Schema>,
     /// The locks that transactions held before the statement, if it tells of them ([`Plan::tells_of_locks`](crate::plan::Plan)).
     pub(crate) locks: Option<Arc<Vec<LockActivity>>>,
+    /// The call that the statement is, if it was made ready to find its route.
+    pub(crate) call: Option<Arc<dyn Call>>,
 }
 
 impl Expr {
@@ -447,7 +450,7 @@ fn map_all(parts: &[Expr], replace: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Ve
 impl Env {
     /// The environment of a statement that begins.
     pub(crate) fn new(params: Arc<[Value]>, session: Arc<Session>, schema: Arc<Schema>) -> Env {
-        Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema, locks: None }
+        Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema, locks: None, call: None }
     }
 
     /// The value that a subquery stands for.

@@ -346,7 +346,7 @@ pub(crate) struct ProcedureCall {
 
 impl ProcedureCall {
     /// Makes a call of it ready.
-    pub(crate) fn prepare(&self, env: &Env) -> Result<Box<dyn Call>, SqlError> {
+    pub(crate) fn prepare(&self, env: &Env) -> Result<Arc<dyn Call>, SqlError> {
         let arguments: Result<Vec<(SqlType, Value)>, SqlError> =
             self.arguments.iter().map(|(ty, expr)| Ok((*ty, expr.eval(env, &[])?))).collect();
         self.procedure.prepare(&arguments?)

@@ -13,6 +13,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use atrapos::{Abort, AbortReason, Handles, Procedures, RegisterError, Route, StoredProcedure, Tx};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{DeserializeSeed, Error as _, SeqAccess};
 use serde_json::Value as Json;
 
 use crate::error::{SqlError, SqlState};
@@ -33,7 +35,7 @@ pub(crate) trait Call: Send + Sync {
 
 /// A procedure without its type.
 trait Callable: Send + Sync {
-    fn prepare(&self, arguments: Json) -> Result<Box<dyn Call>, serde_json::Error>;
+    fn prepare(&self, arguments: &[(SqlType, Value)]) -> Result<Arc<dyn Call>, serde_json::Error>;
 }
 
 struct Registered<P: StoredProcedure> {
@@ -46,9 +48,15 @@ struct Prepared<P: StoredProcedure> {
 }
 
 impl<P: StoredProcedure> Callable for Registered<P> {
-    fn prepare(&self, arguments: Json) -> Result<Box<dyn Call>, serde_json::Error> {
-        let procedure: P = serde_json::from_value(arguments)?;
-        Ok(Box::new(Prepared { procedure, tables: self.tables }))
+    fn prepare(&self, arguments: &[(SqlType, Value)]) -> Result<Arc<dyn Call>, serde_json::Error> {
+        let mut left = Arguments(arguments);
+        let procedure = P::deserialize(SeqAccessDeserializer::new(&mut left))?;
+        if left.0.is_empty() {
+            Ok(Arc::new(Prepared { procedure, tables: self.tables }))
+        } else {
+            let (given, most) = (arguments.len(), arguments.len() - left.0.len());
+            Err(serde_json::Error::custom(format!("there are {given} of them, and it takes {most}")))
+        }
     }
 }
 
@@ -144,39 +152,66 @@ impl Procedure {
     }
 
     /// Makes a call of it ready.
-    pub(crate) fn prepare(&self, arguments: &[(SqlType, Value)]) -> Result<Box<dyn Call>, SqlError> {
-        let refused = |why: String| {
+    pub(crate) fn prepare(&self, arguments: &[(SqlType, Value)]) -> Result<Arc<dyn Call>, SqlError> {
+        self.callable.prepare(arguments).map_err(|why| {
             SqlError::new(
                 SqlState::INVALID_PARAMETER_VALUE,
                 format!("these are no arguments of procedure {}: {why}", self.name),
             )
             .hint("Give them by position; what has parts of its own is given as json.")
-        };
-        let arguments: Result<Vec<Json>, SqlError> =
-            arguments.iter().map(|(ty, value)| json(*ty, value).map_err(&refused)).collect();
-        self.callable.prepare(Json::Array(arguments?)).map_err(|error| refused(error.to_string()))
+        })
+    }
+}
+
+/// The arguments that a procedure's type has not read yet, as a sequence.
+struct Arguments<'a>(&'a [(SqlType, Value)]);
+
+impl<'a> SeqAccess<'a> for &mut Arguments<'a> {
+    type Error = serde_json::Error;
+
+    fn next_element_seed<T: DeserializeSeed<'a>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, serde_json::Error> {
+        let Some(((ty, value), left)) = self.0.split_first() else { return Ok(None) };
+        self.0 = left;
+        if let (Value::Text(text), SqlType::Json | SqlType::Jsonb) = (value, ty) {
+            // Read as what it is to become: as values of json first, it would take several times as long.
+            let mut reader = serde_json::Deserializer::from_str(text);
+            let argument = seed.deserialize(&mut reader)?;
+            reader.end()?;
+            return Ok(Some(argument));
+        }
+        seed.deserialize(json(*ty, value)?).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.0.len())
     }
 }
 
 /// A value as what a procedure's type reads.
-fn json(ty: SqlType, value: &Value) -> Result<Json, String> {
+fn json(ty: SqlType, value: &Value) -> Result<Json, serde_json::Error> {
     Ok(match value {
         Value::Null => Json::Null,
         Value::Bool(value) => Json::Bool(*value),
         Value::Int(number) => Json::from(*number),
         Value::Float(number) => Json::from(*number),
         Value::Text(text) if matches!(ty, SqlType::Json | SqlType::Jsonb) => {
-            serde_json::from_str(text).map_err(|error| error.to_string())?
+            serde_json::from_str(text)?
         }
         Value::Text(text) => Json::from(&**text),
         Value::Bytes(bytes) => Json::from(bytes.to_vec()),
         Value::Numeric(_) => {
-            serde_json::from_str(&crate::format::text_of(value, ty)).map_err(|error| error.to_string())?
+            serde_json::from_str(&crate::format::text_of(value, ty))?
         }
         Value::Array(elements) => {
             let of = ty.element().unwrap_or(SqlType::Text);
-            Json::Array(elements.iter().map(|element| json(of, element)).collect::<Result<_, String>>()?)
+            Json::Array(elements.iter().map(|element| json(of, element)).collect::<Result<_, serde_json::Error>>()?)
         }
-        _ => return Err(format!("a value of type {ty} is none; cast it to text or to a number")),
+        _ => {
+            let why = format!("a value of type {ty} is none; cast it to text or to a number");
+            return Err(serde_json::Error::custom(why));
+        }
     })
 }

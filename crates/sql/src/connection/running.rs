@@ -124,7 +124,7 @@ impl Connection {
         if let Some(open) = &mut self.open {
             return open.ask(|reply| Command::Run(Box::new(request), reply)).await;
         }
-        let route = self.route(&planned.plan, &request.env)?;
+        let route = self.route(&planned.plan, &mut request.env)?;
         if ends && self.kind == Kind::None {
             let done = run_once(self.database.database(), route, request).await;
             self.noted.store(0, Ordering::SeqCst);
@@ -171,7 +171,7 @@ impl Connection {
     }
 
     /// The way to the home of a transaction whose first statement is this one.
-    fn route(&self, plan: &Plan, env: &Env) -> Result<Route, SqlError> {
+    fn route(&self, plan: &Plan, env: &mut Env) -> Result<Route, SqlError> {
         Ok(match route_of(plan, env)? {
             Some(route) => route,
             None => self.any_worker(),
@@ -273,7 +273,7 @@ impl Connection {
 }
 
 /// The route that a plan leads to; `None` if no key of it is known before it runs.
-pub(super) fn route_of(plan: &Plan, env: &Env) -> Result<Option<Route>, SqlError> {
+pub(super) fn route_of(plan: &Plan, env: &mut Env) -> Result<Option<Route>, SqlError> {
     let refused = |abort: atrapos::Abort| SqlError::of_abort(&abort);
     if let Work::Insert(insert) = &plan.work {
         let (Node::Values(rows), Some(key)) = (&insert.source, insert.table.cluster_key()) else {
@@ -301,7 +301,13 @@ pub(super) fn route_of(plan: &Plan, env: &Env) -> Result<Option<Route>, SqlError
     if let Work::Call(call) = &plan.work {
         // Arguments that are not known before it runs lead nowhere.
         let is_known = call.arguments.iter().all(|(_, expr)| expr.is_row_independent());
-        return if is_known { call.prepare(env).map(|call| Some(call.route())) } else { Ok(None) };
+        if !is_known {
+            return Ok(None);
+        }
+        let call = call.prepare(env)?;
+        let route = call.route();
+        env.call = Some(call);
+        return Ok(Some(route));
     }
     let Some(scan) = plan.leading_scan() else { return Ok(None) };
     scan_route(scan, env)

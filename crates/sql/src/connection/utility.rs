@@ -376,9 +376,9 @@ impl Connection {
         let mut planned = self.plan(statement, text, &[], false).await?;
         planned.count = None;
         let params = planned.types.iter().map(|_| Value::Null).collect();
-        let env = Env::new(params, self.session(), self.schema());
+        let mut env = Env::new(params, self.session(), self.schema());
         self.check_needs(&env.schema, &planned.plan.needs)?;
-        let is_routed = route_of(&planned.plan, &env)?.is_some();
+        let is_routed = route_of(&planned.plan, &mut env)?.is_some();
         let mut lines = Vec::new();
         if runs {
             let planning = began.elapsed();
