@@ -149,14 +149,21 @@ impl Binder<'_> {
         let json = aggregate.json_argument();
         // The key of an object may be of any type.
         let needed = if json == Some(1) { Castability::Assignment } else { Castability::Implicit };
-        let first =
-            if json == Some(0) { self.json_of(first)? } else { self.coerce(first, wanted, needed)?.expr };
+        let unknown = |error: SqlError| match error.code {
+            SqlState::DATATYPE_MISMATCH => no_function(name, &types),
+            _ => error,
+        };
+        let first = match json {
+            Some(0) => self.json_of(first)?,
+            _ => self.coerce(first, wanted, needed).map_err(unknown)?.expr,
+        };
         let mut bound = vec![first];
         for rest in arguments {
+            let rest_type = if aggregate.is_of_pairs() { wanted } else { SqlType::Text };
             bound.push(if json == Some(1) {
                 self.json_of(rest)?
             } else {
-                self.coerce(rest, SqlType::Text, Castability::Implicit)?.expr
+                self.coerce(rest, rest_type, Castability::Implicit).map_err(unknown)?.expr
             });
         }
         if distinct && !order.is_empty() {

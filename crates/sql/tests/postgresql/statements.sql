@@ -899,3 +899,52 @@ create table has_own (has_own int, other int)
 insert into has_own values (1, 2)
 select has_own from has_own
 drop table rowed, has_own
+-- Statistics and bits of groups.
+create table measured (id int primary key, g text, small smallint, big bigint, x numeric(10,3), y double precision, z real)
+insert into measured values (1, 'a', 6, 1000000000000000000, 1.5, 2.5, 0.1), (2, 'a', 3, 3000000000000000000, 2.25, 1e10, 0.2), (3, 'b', -1, 5, -7.125, -2.5, 3), (4, 'b', null, null, null, null, null), (5, 'c', 12, 7, 0, 0, 0)
+select stddev(small), stddev_samp(small), stddev_pop(small), variance(small), var_samp(small), var_pop(small) from measured
+select stddev(id), variance(id), stddev_pop(id), var_pop(id) from measured
+select stddev(x), variance(x), stddev_pop(x), var_pop(x) from measured
+select stddev(y), variance(y), stddev_pop(y), var_pop(y) from measured
+select stddev(z), variance(z), stddev_pop(z), var_pop(z) from measured
+select g, stddev(x), var_pop(x), variance(y), stddev_pop(small) from measured group by g order by g
+select variance(a), var_pop(a), stddev(a), stddev_pop(a) from (values (5.00), (5.0)) v(a)
+select variance(a), var_pop(a) from (values (null::int)) v(a)
+select variance(id), var_pop(id), stddev(y), stddev_pop(x) from measured where false
+select variance(distinct a), var_pop(distinct a), var_pop(a) from (values (1), (1), (4), (null)) v(a)
+select variance(id) filter (where id > 2), stddev_pop(x) filter (where false) from measured
+select id, variance(id) over (order by id), stddev_pop(x) over (partition by g order by id), bit_or(small) over (order by id) from measured order by id
+select variance(a) from (values (0.0001), (0.0002), (0.00035)) v(a)
+select stddev(a), var_pop(a) from (values (123456789.123), (987654321.321), (-555.5)) v(a)
+select var_pop(a), stddev_pop(a) from (values (1e18::bigint), (3e18::bigint)) v(a)
+select variance(a) from (values ('NaN'::float8), (1)) v(a)
+select var_pop(a) from (values ('Infinity'::float8)) v(a)
+select var_pop(a), stddev(a) from (values ('Infinity'::float8), (1), (2)) v(a)
+select variance(a) from (values (1e200::float8), (-1e200)) v(a)
+select variance('x')
+select variance('1')
+select variance(true)
+select variance(interval '1 day')
+select variance()
+select stddev(1, 2)
+select bit_and(a), bit_or(a), bit_xor(a) from (values (6), (3), (null)) v(a)
+select bit_and(small), bit_or(big), bit_xor(id) from measured
+select bit_and(a), bit_or(a), bit_xor(a) from (values (null::bigint)) v(a)
+select g, bit_and(id), bit_xor(distinct id) from measured group by g order by g
+select bit_xor(distinct a), bit_xor(a) from (values (1), (1), (6)) v(a)
+select bit_and(1.5)
+select bit_or(true)
+select corr(y, x), covar_pop(y, x), covar_samp(y, x) from measured
+select regr_avgx(y, x), regr_avgy(y, x), regr_count(y, x), regr_r2(y, x), regr_sxx(y, x), regr_sxy(y, x), regr_syy(y, x) from measured
+select regr_intercept(b, a), regr_slope(b, a), regr_r2(b, a), corr(b, a), covar_samp(b, a), regr_count(b, a) from (values (1, 2), (2, 4.5), (3, 5), (null, 6), (7, null)) v(a, b)
+select regr_intercept(b, a), regr_slope(b, a), regr_r2(b, a), corr(b, a), covar_samp(b, a), regr_count(b, a) from (values (1, 2)) v(a, b)
+select regr_r2(b, a), regr_r2(a, b), corr(a, b), regr_slope(b, a) from (values (1, 5), (2, 5)) v(a, b)
+select regr_count(b, a), regr_avgx(b, a), covar_pop(b, a), corr(b, a) from (values (1, 2)) v(a, b) where false
+select corr(a, 'x') from (values (1)) v(a)
+select corr(1)
+select corr(true, 1)
+select corr(1, true)
+select corr(distinct b, a), regr_count(distinct b, a) filter (where a < 3) from (values (1, 2), (1, 2), (2, 5), (3, 1)) v(a, b)
+select a, regr_count(b, a) over (order by a), covar_pop(b, a) over (order by a) from (values (1, 2), (2, 5), (3, 1)) v(a, b)
+select 0.00 / 3, 0 / 3.000, avg(a) from (values (0.00), (0.0)) v(a)
+drop table measured
