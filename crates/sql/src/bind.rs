@@ -15,6 +15,7 @@ mod procedures;
 mod query;
 mod rows;
 mod select;
+mod sets;
 mod types;
 mod window;
 mod writes;
@@ -34,6 +35,8 @@ use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
 pub(crate) use procedures::procedure_name;
+#[cfg(test)]
+pub(crate) use sets::returns_rows;
 pub(crate) use types::{data_type, object_name};
 
 /// An expression with its type.
@@ -69,6 +72,8 @@ struct ScopeColumn {
     place: usize,
     /// Set if `*` leaves it out.
     is_hidden: bool,
+    /// Set if it is all that its table has, a function of one value in FROM: the name of the table means it, and no row.
+    is_alone: bool,
 }
 
 /// The names of a query: the columns of its `FROM`.
@@ -371,6 +376,7 @@ impl<'a> Binder<'a> {
             merged_with: None,
             place: 0,
             is_hidden: false,
+            is_alone: false,
         };
         self.scopes.push(Scope { columns: columns.iter().map(column).collect(), ..Scope::default() });
         let bound = self.expr(&parsed);

@@ -120,7 +120,7 @@ impl Binder<'_> {
         }
         match &*name {
             "||" if !is_document(one.ty) && !is_document(other.ty) => self.concat(one, other),
-            "->" | "->>" | "#>" | "#>>" | "@>" | "<@" | "?" | "||" | "-"
+            "->" | "->>" | "#>" | "#>>" | "#-" | "@>" | "<@" | "?" | "||" | "-"
                 if is_document(one.ty) || (is_document(other.ty) && matches!(&*name, "@>" | "<@" | "||")) =>
             {
                 self.of_document(&name, one, other)
@@ -214,6 +214,7 @@ impl Binder<'_> {
             "@>" => "contains",
             "<@" => "contained",
             "?" => "exists",
+            "#-" => "delete_path",
             "||" => "concat",
             _ => "delete",
         };

@@ -73,10 +73,15 @@ impl Binder<'_> {
         let Some(names) = self.scopes.iter().rev().map(of_table).find(|names| !names.is_empty()) else {
             return Ok(None);
         };
+        let is_alone = |column: &super::ScopeColumn| column.table == table && column.is_alone;
+        let is_value = self.scopes.iter().any(|scope| scope.columns.iter().any(is_alone));
         let mut bound = Vec::new();
         for column in &names {
             let column = ast::Ident { value: column.clone(), quote_style: Some('"'), span: name.span };
             bound.push(self.column(Some(table), &column)?);
+        }
+        if let (true, [value]) = (is_value, &bound[..]) {
+            return Ok(Some(value.clone()));
         }
         Ok(Some(row_value(bound, Some(names))))
     }

@@ -528,6 +528,7 @@ fn scope_columns(table: &TableEntry, alias: &str) -> Vec<ScopeColumn> {
         merged_with: None,
         place: 0,
         is_hidden: false,
+        is_alone: false,
     };
     (1..).zip(&table.columns).map(column).collect()
 }

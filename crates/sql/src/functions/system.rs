@@ -6,6 +6,7 @@ use crate::catalogs;
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
+use crate::format::text_of;
 use crate::roles::{Object, Privileges, denied};
 use crate::schema::TableEntry;
 use crate::session;
@@ -81,10 +82,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::text(function.result.name())))
     }),
     strict("pg_get_function_arguments", &[Oid], Text, |_, a| {
-        let names = |function: &Function| {
-            function.arguments.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ")
-        };
-        Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::from(names(function))))
+        Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::from(described(function))))
     }),
     lenient("pg_get_statisticsobjdef_columns", &[Oid], Text, |_, _| Ok(Value::Null)),
     lenient("pg_get_partkeydef", &[Oid], Text, |_, _| Ok(Value::Null)),
@@ -159,6 +157,16 @@ fn view_definition(env: &Env, oid: i64) -> Value {
 }
 
 /// A number of bytes in the largest unit in which it has two digits or more.
+/// The arguments of a function, as a definition would have them.
+fn described(function: &Function) -> String {
+    let argument = |(at, ty): (usize, &SqlType)| {
+        let named = function.names.get(at).map_or(String::new(), |name| format!("{name} "));
+        let default = function.default(at).map(|value| format!(" DEFAULT {}", text_of(value, *ty)));
+        format!("{named}{ty}{}", default.unwrap_or_default())
+    };
+    function.arguments.iter().enumerate().map(argument).collect::<Vec<_>>().join(", ")
+}
+
 fn pretty_size(bytes: i64) -> String {
     let (mut size, mut unit) = (i128::from(bytes), "bytes");
     if size.abs() < 10 * 1024 {

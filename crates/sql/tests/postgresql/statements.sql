@@ -948,3 +948,125 @@ select corr(distinct b, a), regr_count(distinct b, a) filter (where a < 3) from 
 select a, regr_count(b, a) over (order by a), covar_pop(b, a) over (order by a) from (values (1, 2), (2, 5), (3, 1)) v(a, b)
 select 0.00 / 3, 0 / 3.000, avg(a) from (values (0.00), (0.0)) v(a)
 drop table measured
+-- Documents that are changed, and their parts as rows.
+select jsonb_set('{"a": 1, "b": [1, 2, {"c": 3}]}', '{a}', '2'), jsonb_set('{"a": 1}', '{b}', '"x"'), jsonb_set('{"a": 1}', '{b}', '2', false)
+select jsonb_set('{"b": [1, 2, {"c": 3}]}', '{b,2,c}', '[4]'), jsonb_set('{"b": [1, 2]}', '{b,-1}', '9'), jsonb_set('{"b": [1, 2]}', '{b,7}', '9'), jsonb_set('{"b": [1, 2]}', '{b,-7}', '9'), jsonb_set('{"b": [1, 2]}', '{b,7}', '9', false)
+select jsonb_set('{"a": 1}', '{}', '2'), jsonb_set('{}', '{a}', '1'), jsonb_set('{}', '{a}', '1', false), jsonb_set('[]', '{5}', '1'), jsonb_set('[]', '{-5}', '1'), jsonb_set('{"a": 1}', '{x,y}', '2'), jsonb_set('{"a": 1}', '{a,y}', '2')
+select jsonb_set(null, '{a}', '1'), jsonb_set('{}', null, '1'), jsonb_set('{}', '{a}', null), jsonb_set('{}', '{a}', '1', null)
+select jsonb_set('{"a": null}', '{a}', 'null'), jsonb_set('{"aa": 1, "b": 2}', '{c}', '3')
+select jsonb_set('1', '{a}', '2')
+select jsonb_set('[1, 2]', '{a}', '2')
+select jsonb_set('{"a": 1}', array[null]::text[], '2')
+select jsonb_set('{"a": [1]}', '{a, 1.5}', '2')
+select jsonb_set('{"a": 1}', '{a}', 'nonsense')
+select jsonb_set('{"a": 1}'::json, '{a}', '2')
+select jsonb_set(jsonb_in => '{"a": 1}', path => '{b}', replacement => '2', create_if_missing => false), jsonb_set('{"a": 1}', replacement := '3', path := '{a}')
+select jsonb_insert('{"a": [0, 1, 2]}', '{a, 1}', '"new"'), jsonb_insert('{"a": [0, 1, 2]}', '{a, 1}', '"new"', true), jsonb_insert('{"a": [0, 1, 2]}', '{a, -1}', '"new"'), jsonb_insert('{"a": [0, 1, 2]}', '{a, -1}', '"new"', insert_after => true), jsonb_insert('{"a": []}', '{a, 3}', '1'), jsonb_insert('[1]', '{-9}', '0'), jsonb_insert('[1]', '{9}', '0')
+select jsonb_insert('{"a": 1}', '{b}', '2'), jsonb_insert('{"a": {"b": 1}}', '{a,c}', '2'), jsonb_insert('{}', '{a}', '1', true), jsonb_insert('{"a": 1}', '{}', '2')
+select jsonb_insert('{"a": 1}', '{a}', '2')
+select jsonb_insert('"x"', '{a}', '2')
+select '{"a": [1, 2, 3], "b": {"c": 1}}'::jsonb #- '{a,1}', '{"a": [1, 2, 3]}'::jsonb #- '{a,-1}', '{"b": {"c": 1}}'::jsonb #- '{b,c}', '{"b": 1}'::jsonb #- '{x}', '{"b": 1}'::jsonb #- '{}', '[1]'::jsonb #- '{4}'
+select '1'::jsonb #- '{a}'
+select jsonb_strip_nulls('{"a": null, "b": [null, {"c": null, "d": 1}], "e": {}}'), jsonb_strip_nulls('null'), jsonb_strip_nulls('[null]'), jsonb_strip_nulls(null)
+select json_strip_nulls('{"a": null, "b" : [null, {"c": null, "d" : 1.50}], "e": "x\u0041\n", "b": 1e3}'), json_strip_nulls(' null ')
+select jsonb_pretty('{"b": [1, {"c": null, "aa": "x\"y"}, []], "a": {}, "d": true}')
+select jsonb_pretty('[]'), jsonb_pretty('1'), jsonb_pretty(null)
+select '1'::jsonb::int, '1.5'::jsonb::int, '2.5'::jsonb::int8, '-1.5'::jsonb::int2, '1.50'::jsonb::numeric, '1.25'::jsonb::float8, '0.1'::jsonb::float4, 'true'::jsonb::bool, '12.345'::jsonb::numeric(4,1), '1e2'::jsonb::numeric
+select cast(jsonb '{"a": 7}' -> 'a' as int) + 1, ('{"a": 7}'::jsonb -> 'b')::int
+select '"1"'::jsonb::int
+select 'null'::jsonb::int
+select 'true'::jsonb::int
+select '[1]'::jsonb::numeric
+select '{}'::jsonb::bool
+select '1'::jsonb::bool
+select '70000'::jsonb::int2
+select '3e9'::jsonb::int
+select '1'::json::int
+select 1::jsonb
+select '1'::jsonb + 1
+select * from jsonb_array_elements('[1, "x", null, [2], {"b": 1, "a": 2}]')
+select * from jsonb_array_elements_text('[1, "x", null, [2], {"b": 1, "a": 2}, true]')
+select * from json_array_elements('[1, "x", null, [2,  3], {"b" :1, "a": 2}]')
+select * from json_array_elements_text('[1, "x\u0041", null, [2,  3], 1.50]')
+select e, value from jsonb_array_elements('[1]') as e
+select e from jsonb_array_elements('[1, 2]') as e(e)
+select pg_typeof(value) from jsonb_array_elements('[1]')
+select * from jsonb_array_elements('[]')
+select * from jsonb_array_elements(null)
+select count(*) from jsonb_array_elements_text(null::jsonb)
+select * from jsonb_array_elements('{"a": 1}')
+select * from jsonb_array_elements('1')
+select * from json_array_elements('{"a": 1}')
+select * from json_array_elements('"x"')
+select * from jsonb_array_elements('[1')
+select * from jsonb_array_elements('[1]'::json)
+select * from jsonb_array_elements(1)
+select * from jsonb_array_elements()
+select * from jsonb_array_elements(from_json => '[1]')
+select * from jsonb_array_elements("from" => '[1]')
+select * from jsonb_each('{"b": 1, "a": "x", "c": null}')
+select * from jsonb_each_text('{"b": 1, "a": "x", "c": null, "d": [1, "y"]}')
+select * from json_each('{"b": 1, "a": "x", "b": null, "d": [1,  2]}')
+select * from json_each_text('{"b": 1, "a": "x", "b": null}')
+select k, v, e.v from jsonb_each('{"a": 1}') as e(k, v)
+select key, value from jsonb_each('{"a": 1}') e where value = '1'
+select * from jsonb_each('[1]')
+select * from jsonb_each('1')
+select * from json_each('[1]')
+select * from json_each('1')
+select * from jsonb_each(null)
+select * from json_object_keys('{"b": 1, "a": 2, "b": 3}')
+select * from jsonb_object_keys('{"b": 1, "aa": 2, "a": 3}') as k
+select * from jsonb_object_keys('[1]')
+select * from json_object_keys('1')
+select * from jsonb_object_keys(from_json => '{}')
+select jsonb_array_elements('[1, 2]'), jsonb_object_keys('{"a": 1, "b": 2, "c": 3}')
+select jsonb_array_elements_text('["x", null]') is null, json_array_elements('[1, 2]') #>> '{}'
+select jsonb_each('{"a": 1, "b": "x y"}'), json_each_text('{"a": null, "b": "q"}')
+select (jsonb_each('{"a": 1, "b": 2}')).key
+select (jsonb_each_text('{"a": 1, "b": null}')).value
+create table docs (id int primary key, doc jsonb, tags text[])
+insert into docs values (1, '{"a": [1, 2], "n": 5}', '{x,y}'), (2, '{"a": [], "n": 7}', '{}'), (3, '{"a": [3]}', null)
+select id, e from docs, jsonb_array_elements(doc -> 'a') e order by id, e
+select id, value::int + 1 as next from docs cross join lateral jsonb_array_elements(docs.doc -> 'a') order by id, next
+select d.id, k.* from docs d left join lateral jsonb_object_keys(d.doc) k on k <> 'a' order by 1, 2
+select id, t from docs, unnest(tags) t order by id, t
+select id, t, n from docs, unnest(tags) with ordinality u(t, n) order by id, n
+select id, g from docs, generate_series(1, id) g order by id, g
+select id, abs from docs, abs(-id) order by id
+select id, (select count(*) from jsonb_array_elements(doc -> 'a')) from docs order by id
+select id, (select string_agg(t, '-' order by t) from unnest(tags) t) from docs order by id
+select id from docs where exists (select 1 from jsonb_array_elements(doc -> 'a') x where x = '3')
+select id, (doc -> 'n')::int from docs order by id
+select id, x, y from docs, generate_series(1, 2) x, generate_series(x, id) y order by 1, 2, 3
+select id, array(select jsonb_array_elements_text(doc -> 'a')) from docs order by id
+update docs set doc = jsonb_set(doc, '{n}', to_jsonb(id * 10)) where id < 3 returning doc
+select id, key, value from docs, jsonb_each(doc) where key = 'n' order by id
+select * from jsonb_array_elements(doc -> 'a'), docs
+drop table docs
+select * from unnest(array['a', 'b', null]) with ordinality
+select * from unnest(array[1, 2]) with ordinality as u
+select u, ordinality from unnest(array[3, 4]) with ordinality u where ordinality > 1
+select * from generate_series(3, 1, -1) with ordinality as t(a, b)
+select * from generate_series(5, 6) with ordinality as t(a)
+select * from jsonb_each('{"a": 1, "b": 2}') with ordinality
+select * from jsonb_each('{"a": 1, "b": 2}') with ordinality as e(k, v, n) order by n desc
+select * from jsonb_array_elements_text('["x", "y"]') with ordinality limit 1
+select * from abs(-1) with ordinality
+select * from upper('x') with ordinality as t(a, b)
+select a.*, b.* from unnest(array[1, 2]) with ordinality a left join unnest(array['x']) with ordinality b on a.ordinality = b.ordinality
+select * from unnest(array[]::int[]) with ordinality
+select sum(ordinality) from generate_series(1, 4) with ordinality
+select * from generate_series(1, 2) with ordinality as t(a, b, c)
+select * from unnest(array[1, 2], array['a']) with ordinality
+select * from unnest(array[1, 2], array['a', 'b', 'c'], array[]::int[]) as u(a, b)
+select u from unnest(array[1], array['a b']) u
+select * from unnest(array[1, 2], 5)
+select e from jsonb_array_elements('[1, 2]') with ordinality e
+select e, e.value from jsonb_array_elements('[{"a": 1}, {"a": 2}]') e where e ->> 'a' > '1'
+select g, g.g from generate_series(1, 2) g where g > 1
+select row_to_json(e) from jsonb_each('{"a": [1]}') e
+select count(e), max(e) from jsonb_array_elements_text('["x", null]') e
+create table plain (a int)
+select * from plain with ordinality
+drop table plain
