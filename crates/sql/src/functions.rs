@@ -4,12 +4,14 @@
 //! return rows (`bind::sets`).
 
 mod arrays;
+mod buckets;
 mod changes;
 pub(crate) mod conversions;
 mod documents;
 mod elements;
 mod encodings;
 mod intervals;
+mod making;
 mod numbers;
 mod privileges;
 mod session;
@@ -137,7 +139,9 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
     texts::FUNCTIONS
         .iter()
         .chain(numbers::FUNCTIONS)
+        .chain(buckets::FUNCTIONS)
         .chain(intervals::FUNCTIONS)
+        .chain(making::FUNCTIONS)
         .chain(arrays::FUNCTIONS)
         .chain(encodings::FUNCTIONS)
         .chain(templates::FUNCTIONS)

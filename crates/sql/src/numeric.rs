@@ -188,6 +188,12 @@ impl Numeric {
         power(u32::from(self.scale)).map_or(0, |factor| divide_rounded(self.unscaled, factor))
     }
 
+    /// The integer without what is behind the point.
+    #[must_use]
+    pub fn truncated(self) -> i128 {
+        power(u32::from(self.scale)).map_or(0, |factor| self.unscaled / factor)
+    }
+
     /// The number without zeros at its end behind the point.
     #[must_use]
     pub fn trimmed(mut self) -> Numeric {

@@ -308,6 +308,9 @@ impl Binder<'_> {
             _ => None,
         };
         let (array, element) = if element_at == Some(0) { (&other, &one) } else { (&one, &other) };
+        if array.ty.element().is_none() && array.ty != SqlType::Unknown {
+            return Err(no_function(name, &types));
+        }
         // The wider type of what both bring decides.
         let own = array.ty.element();
         let brought = if element_at.is_some() { Some(element.ty) } else { element.ty.element() };

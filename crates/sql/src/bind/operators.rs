@@ -107,6 +107,9 @@ impl Binder<'_> {
         if matches!(op, BinaryOperator::And | BinaryOperator::Or) {
             return self.logical(left, op, right);
         }
+        if *op == BinaryOperator::Overlaps {
+            return self.overlaps(left, right);
+        }
         if let Some(compared) = self.rows_compared(left, op, right)? {
             return Ok(compared);
         }

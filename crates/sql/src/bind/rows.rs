@@ -100,6 +100,23 @@ impl Binder<'_> {
         }
     }
 
+    /// Binds `OVERLAPS`: two rows of the beginning and the end, or the length, of a period.
+    pub(super) fn overlaps(&mut self, left: &ast::Expr, right: &ast::Expr) -> Result<Typed, SqlError> {
+        let mut bound = Vec::new();
+        for (side, word) in [(left, "left"), (right, "right")] {
+            let parts = row_parts(side).filter(|parts| parts.len() == 2).ok_or_else(|| {
+                SqlError::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("wrong number of parameters on {word} side of OVERLAPS expression"),
+                )
+            })?;
+            for part in parts.iter() {
+                bound.push(self.expr(part)?);
+            }
+        }
+        self.call("overlaps", bound)
+    }
+
     /// Binds `(a, b) = (SELECT ..)`: the one row of the subquery, or NULL.
     fn compare_with_subquery(
         &mut self,

@@ -468,6 +468,7 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
             Some(name) if name != "?column?" => name,
             _ => "case".to_owned(),
         },
+        ast::Expr::BinaryOp { op: ast::BinaryOperator::Overlaps, .. } => "overlaps".to_owned(),
         ast::Expr::Exists { .. } => "exists".to_owned(),
         ast::Expr::Array(_) => "array".to_owned(),
         ast::Expr::Tuple(_) => "row".to_owned(),

@@ -12,8 +12,8 @@ use crate::schema::TableEntry;
 use crate::session;
 use crate::settings::SERVER_VERSION;
 use crate::types::SqlType::{
-    self, Bool, Date, Int2, Int4, Int4Array, Int8, Name, NameArray, NodeTree, Oid, Regclass, Regtype, Text,
-    Timestamp, Timestamptz, Uuid,
+    self, Bool, Date, Int2, Int4, Int4Array, Int8, Name, NameArray, NodeTree, Numeric as Num, Oid, Regclass,
+    Regtype, Text, Timestamp, Timestamptz, Uuid,
 };
 use crate::types::{Modifier, format_type};
 use crate::value::Value;
@@ -90,7 +90,15 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("obj_description", &[Oid, Name], Text, |env, a| Ok(comment_of(env, int(a, 0), 0))),
     lenient("shobj_description", &[Oid, Name], Text, |_, _| Ok(Value::Null)),
     strict("col_description", &[Oid, Int4], Text, |env, a| Ok(comment_of(env, int(a, 0), int(a, 1)))),
-    strict("pg_size_pretty", &[Int8], Text, |_, a| Ok(Value::from(pretty_size(int(a, 0))))),
+    strict("pg_size_pretty", &[Int8], Text, |_, a| Ok(Value::from(pretty_size(int(a, 0).into())))),
+    strict("pg_size_pretty", &[Num], Text, |_, a| match a.first() {
+        // Parts of a byte are shown of a few bytes alone.
+        Some(Value::Numeric(size)) if size.truncated().abs() < 10 * 1024 => {
+            Ok(Value::from(format!("{size} bytes")))
+        }
+        Some(Value::Numeric(size)) => Ok(Value::from(pretty_size(size.truncated()))),
+        _ => Ok(Value::Null),
+    }),
     strict("to_regclass", &[Text], Regclass, |env, a| {
         let oid = env.schema.oid_of(&crate::cast::unquoted(text(a, 0)));
         Ok(oid.map_or(Value::Null, |oid| Value::Int(oid.into())))
@@ -167,8 +175,8 @@ fn described(function: &Function) -> String {
     function.arguments.iter().enumerate().map(argument).collect::<Vec<_>>().join(", ")
 }
 
-fn pretty_size(bytes: i64) -> String {
-    let (mut size, mut unit) = (i128::from(bytes), "bytes");
+fn pretty_size(mut size: i128) -> String {
+    let mut unit = "bytes";
     if size.abs() < 10 * 1024 {
         return format!("{size} {unit}");
     }
