@@ -1133,3 +1133,43 @@ select a from (values (date '2020-01-01'), (date '2020-05-01')) v(a) where (a, a
 select (1, 2) overlaps (3, 4)
 select (date '2020-01-01', date '2020-02-01', 3) overlaps (date '2020-01-15', date '2020-03-01')
 select (date '2020-01-01', date '2020-02-01') overlaps (date '2020-01-15')
+-- ON CONFLICT sees the rows of before the statement in its subqueries.
+create table counted (id int primary key, n int, note text)
+create table other_counted (id int primary key, n int)
+insert into counted values (1, 10, 'a'), (2, 20, 'b')
+insert into other_counted values (1, 100), (2, 200), (3, 300)
+insert into counted values (5, 50, 'e'), (1, 0, 'x'), (6, 60, 'f'), (2, 0, 'y') on conflict (id) do update set n = (select count(*) from counted) returning *
+insert into counted values (1, 0, 'x'), (2, 0, 'y') on conflict (id) do update set n = (select sum(n) from counted) + excluded.id returning *
+insert into counted values (1, 0, 'x'), (2, 0, 'y'), (7, 7, 'z') on conflict (id) do update set n = (select max(n) from counted c where c.id <> counted.id), note = (select o.n::text || excluded.note from other_counted o where o.id = excluded.id) returning *
+insert into counted values (1, 0, 'x'), (8, 0, 'y') on conflict (id) do update set (n, note) = (select o.n, counted.note || excluded.note from other_counted o where o.id = counted.id) returning *
+insert into counted values (1, 1, 'x'), (2, 2, 'y') on conflict (id) do update set n = excluded.n where counted.n > (select avg(n) from counted) returning *
+insert into counted values (1, 1, 'x'), (2, 2, 'y') on conflict (id) do update set n = counted.n + 1 where exists (select 1 from other_counted o where o.n = 100 * counted.id and o.id = excluded.id and o.id < 2) returning *
+insert into counted values (1, 1, 'x'), (9, 9, 'new') on conflict (id) do update set note = (select note from counted where id = 9) returning *
+insert into counted values (1, 1, 'x') on conflict (id) do update set n = (select n from counted)
+insert into counted select id, n from other_counted on conflict (id) do update set n = counted.n + excluded.n + (select min(n) from counted) returning *
+insert into counted values (10, 1, 'one'), (10, 2, 'two') on conflict (id) do update set n = 5
+insert into counted values (1, (select count(*) from counted), 's') on conflict (id) do update set n = excluded.n + (select count(*) from counted where id > 1) returning *
+insert into counted values (11, 1, 'one'), (11, 2, 'two') on conflict do nothing returning *
+insert into counted values (12, 1, 'a'), (13, (select count(*) from counted), 'b'), (14, (select count(*) from counted), 'c') returning id, n > 5
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = excluded.n where counted.n < 0
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = excluded.n where excluded.n = 2 returning n
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = (select 3) where excluded.n = 2 returning n
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = (select 3)
+insert into counted values (20, 1, 'x'), (20, 2, 'y') on conflict (id) do update set n = (select 3)
+insert into counted values (1, 1, 'x') on conflict (id) do update set n = 1 / (select count(*) from other_counted where n < 0)
+select * from counted order by id
+insert into counted values (1, 1, 'x') on conflict (id) do update set id = 99 returning *
+insert into counted values (2, 1, 'x') on conflict (id) do update set id = (select 98) returning *
+insert into counted values (3, 1, 'x') on conflict (id) do update set id = 98 returning *
+select id from counted order by id
+create table child_counted (id int primary key references counted, n int)
+insert into child_counted values (5, 1), (6, 1)
+insert into counted values (5, 1, 'x'), (6, 2, 'y') on conflict (id) do update set id = excluded.id, n = excluded.n, note = excluded.note returning *
+insert into counted values (5, 1, 'x') on conflict (id) do update set id = 77
+drop table child_counted
+create table child_counted (id int primary key references counted on delete cascade, n int)
+insert into child_counted values (5, 1), (6, 1)
+insert into counted values (5, 2, 'z') on conflict (id) do update set id = excluded.id, n = excluded.n returning *
+select * from child_counted order by id
+drop table child_counted
+drop table counted, other_counted
