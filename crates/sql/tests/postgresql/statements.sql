@@ -1173,3 +1173,15 @@ insert into counted values (5, 2, 'z') on conflict (id) do update set id = exclu
 select * from child_counted order by id
 drop table child_counted
 drop table counted, other_counted
+-- V in templates of numbers.
+select to_char(1, '9V99'), to_char(12, '99V999'), to_char(12.4, '99V999'), to_char(12.45, '99V9'), to_char(-12.45, '99V9'), to_char(0.5, '9V9'), to_char(0, '9V99'), to_char(1.25::float8, '9V99')
+select to_char(1, '9V00'), to_char(1, '0V99'), to_char(123, '9V99'), to_char(1, 'FM9V99'), to_char(1, '9V9th'), to_char(5, 'S9V9'), to_char(-5, '9V9S'), to_char(-5, '9V9MI'), to_char(-5, '9V9PR'), to_char(1234, '9,999V99'), to_char(12, '99V')
+select to_char(-5, '99S'), to_char(-5, '9.9S'), to_char(5, '99S'), to_char(-5, '999S'), to_char(-5, '9S9'), to_char(-15, '999S'), to_char(-0.5, 'S9.99'), to_char(-1.5, '9S.9'), to_char(5, 'S,999')
+select to_char(1, '9V9.9')
+select to_char(1, '9.9V9')
+select to_char(1, '9.9.9')
+select to_char(2147483647, '9V9')
+select to_char(2147483647::bigint, '9999999999V9')
+select to_char(9223372036854775807, '9V9')
+select to_number('12454', '99V999'), to_number('-125', '99V9'), to_number('7', '9V'), to_number('12', '9V99')
+select to_number('1.5', '9.9V9')
