@@ -104,6 +104,7 @@ pub(crate) struct Binder<'a> {
     views: Vec<String>,
     needs: Vec<Need>,
     tells_of_locks: bool,
+    tells_of_sizes: bool,
     /// The owner of the view whose query is bound, who needs what it reads.
     acting: Option<u32>,
     /// The scopes around, the innermost last.
@@ -126,6 +127,7 @@ impl<'a> Binder<'a> {
             views: Vec::new(),
             needs: Vec::new(),
             tells_of_locks: false,
+            tells_of_sizes: false,
             acting: None,
             scopes: Vec::new(),
             named: Vec::new(),
@@ -157,8 +159,8 @@ impl<'a> Binder<'a> {
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
         let types = self.params.iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        let Binder { tables, views, needs, subqueries, tells_of_locks, .. } = self;
-        (Plan { work, tables, views, needs, subqueries, tells_of_locks }, types)
+        let Binder { tables, views, needs, subqueries, tells_of_locks, tells_of_sizes, .. } = self;
+        (Plan { work, tables, views, needs, subqueries, tells_of_locks, tells_of_sizes }, types)
     }
 
     /// The table of a name that a statement writes.

@@ -4,8 +4,10 @@
 //! environment.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use atrapos::TableId;
 use atrapos::activity::LockActivity;
 
 use crate::cast::cast;
@@ -170,6 +172,8 @@ pub(crate) struct Env {
     pub(crate) schema: Arc<Schema>,
     /// The locks that transactions held before the statement, if it tells of them ([`Plan::tells_of_locks`](crate::plan::Plan)).
     pub(crate) locks: Option<Arc<Vec<LockActivity>>>,
+    /// The bytes that tables and indexes took before the statement, if it tells of them.
+    pub(crate) sizes: Option<Arc<HashMap<TableId, usize>>>,
 }
 
 impl Expr {
@@ -447,7 +451,7 @@ fn map_all(parts: &[Expr], replace: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Ve
 impl Env {
     /// The environment of a statement that begins.
     pub(crate) fn new(params: Arc<[Value]>, session: Arc<Session>, schema: Arc<Schema>) -> Env {
-        Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema, locks: None }
+        Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema, locks: None, sizes: None }
     }
 
     /// The value that a subquery stands for.

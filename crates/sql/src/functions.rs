@@ -15,6 +15,7 @@ mod making;
 mod numbers;
 mod privileges;
 mod session;
+mod sizes;
 mod system;
 mod templates;
 mod texts;
@@ -27,6 +28,7 @@ use crate::value::Value;
 pub(crate) use documents::{canonical, json_array, json_object};
 pub(crate) use elements::DocumentRows;
 pub(crate) use session::{NEEDS_LOCK, nothing};
+pub(crate) use sizes::tells_of_sizes;
 pub(crate) use system::{NEEDS_BLOCK, NEEDS_SET};
 pub(crate) use texts::{like, quote_ident};
 
@@ -148,6 +150,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
         .chain(documents::FUNCTIONS)
         .chain(changes::FUNCTIONS)
         .chain(system::FUNCTIONS)
+        .chain(sizes::FUNCTIONS)
         .chain(privileges::FUNCTIONS)
         .chain(session::FUNCTIONS)
 }

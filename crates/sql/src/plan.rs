@@ -381,6 +381,8 @@ pub(crate) struct Plan {
     pub(crate) subqueries: usize,
     /// Set if it tells of locks that transactions hold, so that a look at them comes before.
     pub(crate) tells_of_locks: bool,
+    /// Set if it tells of the sizes of tables, so that workers are asked for them before.
+    pub(crate) tells_of_sizes: bool,
 }
 
 impl Plan {
@@ -393,6 +395,7 @@ impl Plan {
             needs: Vec::new(),
             subqueries: 0,
             tells_of_locks: false,
+            tells_of_sizes: false,
         }
     }
 

@@ -12,8 +12,8 @@ use crate::schema::TableEntry;
 use crate::session;
 use crate::settings::SERVER_VERSION;
 use crate::types::SqlType::{
-    self, Bool, Date, Int2, Int4, Int4Array, Int8, Name, NameArray, NodeTree, Numeric as Num, Oid, Regclass,
-    Regtype, Text, Timestamp, Timestamptz, Uuid,
+    self, Bool, Date, Int2, Int4, Int4Array, Int8, Name, NameArray, NodeTree, Oid, Regclass, Regtype, Text,
+    Timestamp, Timestamptz, Uuid,
 };
 use crate::types::{Modifier, format_type};
 use crate::value::Value;
@@ -90,15 +90,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("obj_description", &[Oid, Name], Text, |env, a| Ok(comment_of(env, int(a, 0), 0))),
     lenient("shobj_description", &[Oid, Name], Text, |_, _| Ok(Value::Null)),
     strict("col_description", &[Oid, Int4], Text, |env, a| Ok(comment_of(env, int(a, 0), int(a, 1)))),
-    strict("pg_size_pretty", &[Int8], Text, |_, a| Ok(Value::from(pretty_size(int(a, 0).into())))),
-    strict("pg_size_pretty", &[Num], Text, |_, a| match a.first() {
-        // Parts of a byte are shown of a few bytes alone.
-        Some(Value::Numeric(size)) if size.truncated().abs() < 10 * 1024 => {
-            Ok(Value::from(format!("{size} bytes")))
-        }
-        Some(Value::Numeric(size)) => Ok(Value::from(pretty_size(size.truncated()))),
-        _ => Ok(Value::Null),
-    }),
     strict("to_regclass", &[Text], Regclass, |env, a| {
         let oid = env.schema.oid_of(&crate::cast::unquoted(text(a, 0)));
         Ok(oid.map_or(Value::Null, |oid| Value::Int(oid.into())))
@@ -173,25 +164,6 @@ fn described(function: &Function) -> String {
         format!("{named}{ty}{}", default.unwrap_or_default())
     };
     function.arguments.iter().enumerate().map(argument).collect::<Vec<_>>().join(", ")
-}
-
-fn pretty_size(mut size: i128) -> String {
-    let mut unit = "bytes";
-    if size.abs() < 10 * 1024 {
-        return format!("{size} {unit}");
-    }
-    // One more bit than the unit has, for rounding.
-    size /= 512;
-    for next in ["kB", "MB", "GB", "TB", "PB"] {
-        unit = next;
-        if size.abs() < 20 * 1024 - 1 {
-            break;
-        }
-        if next != "PB" {
-            size /= 1024;
-        }
-    }
-    format!("{} {unit}", (size + size.signum()) / 2)
 }
 
 /// The comment on a table, or on its column of a number from 1.

@@ -1185,3 +1185,26 @@ select to_char(2147483647::bigint, '9999999999V9')
 select to_char(9223372036854775807, '9V9')
 select to_number('12454', '99V999'), to_number('-125', '99V9'), to_number('7', '9V'), to_number('12', '9V99')
 select to_number('1.5', '9.9V9')
+-- Sizes.
+create table sized (id int primary key, t text)
+create index sized_t on sized (t)
+create view sizes_of as select pg_table_size('sized') > 0 as has_rows
+insert into sized select n, repeat('x', 100) from generate_series(1, 2000) n
+select pg_relation_size('sized') > 200000, pg_table_size('sized') >= pg_relation_size('sized'), pg_indexes_size('sized') > 0, pg_total_relation_size('sized') = pg_table_size('sized') + pg_indexes_size('sized'), pg_relation_size('sized_t') > 0
+select pg_relation_size('sized'), pg_table_size(null), pg_database_size(null::name) limit 0
+select pg_relation_size('sized', 'main') = pg_relation_size('sized'), pg_relation_size('sized', 'init')
+select pg_relation_size('sized', 'nonsense')
+select pg_relation_size('no_such')
+select pg_relation_size(1::oid), pg_total_relation_size(4000000000::oid)
+select pg_relation_size('sizes_of'), pg_indexes_size('sized_t')
+select has_rows from sizes_of
+select c.relname, pg_total_relation_size(c.oid) > 0 from pg_class c where c.relname in ('sized', 'sizes_of') order by 1
+select pg_database_size(current_database()) >= pg_total_relation_size('sized'), pg_size_pretty(pg_database_size(current_database())) is not null
+select pg_database_size('no_such_database')
+select pg_database_size(oid) > 0 from pg_database where datname = current_database()
+begin
+insert into sized values (5000, 'y')
+select count(*), pg_table_size('sized') > 0 from sized
+rollback
+drop view sizes_of
+drop table sized
