@@ -156,7 +156,9 @@ fn open(
     };
     let database = database.map_err(CliError::bad_input)?;
     let procedures = match &args.procedures {
-        Some(workload) => atrapos_callable::procedures_of(workload, &database).map_err(CliError::bad_input)?,
+        Some(workload) => {
+            atrapos_callable::procedures_of(workload, &database).map_err(CliError::bad_input)?
+        }
         None => SqlProcedures::default(),
     };
     SqlDatabase::open_with(database, options, procedures).map_err(CliError::failed)

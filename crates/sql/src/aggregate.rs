@@ -2,6 +2,8 @@
 //!
 //! Owns: the list of aggregates, their result types and their states. Never: forms groups; `exec` does.
 
+mod statistics;
+
 use std::collections::HashSet;
 
 use crate::error::{SqlError, SqlState};
@@ -11,6 +13,8 @@ use crate::numeric::Numeric;
 use crate::plan::SortKey;
 use crate::types::SqlType;
 use crate::value::Value;
+
+use statistics::{Statistic, Sums};
 
 /// An aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,10 @@ pub(crate) enum Aggregate {
     Avg,
     BoolAnd,
     BoolOr,
+    BitAnd,
+    BitOr,
+    BitXor,
+    Statistic(Statistic),
     StringAgg,
     ArrayAgg,
     JsonAgg,
@@ -53,12 +61,18 @@ impl AggregateCall {
 impl Aggregate {
     /// The names of all aggregates.
     #[cfg(test)]
-    pub(crate) const NAMES: [&str; 14] = [
+    pub(crate) const NAMES: [&str; 35] = [
         "array_agg",
         "avg",
+        "bit_and",
+        "bit_or",
+        "bit_xor",
         "bool_and",
         "bool_or",
+        "corr",
         "count",
+        "covar_pop",
+        "covar_samp",
         "every",
         "json_agg",
         "json_object_agg",
@@ -66,8 +80,23 @@ impl Aggregate {
         "jsonb_object_agg",
         "max",
         "min",
+        "regr_avgx",
+        "regr_avgy",
+        "regr_count",
+        "regr_intercept",
+        "regr_r2",
+        "regr_slope",
+        "regr_sxx",
+        "regr_sxy",
+        "regr_syy",
+        "stddev",
+        "stddev_pop",
+        "stddev_samp",
         "string_agg",
         "sum",
+        "var_pop",
+        "var_samp",
+        "variance",
     ];
 
     /// The aggregate of a name.
@@ -80,21 +109,29 @@ impl Aggregate {
             "avg" => Aggregate::Avg,
             "bool_and" | "every" => Aggregate::BoolAnd,
             "bool_or" => Aggregate::BoolOr,
+            "bit_and" => Aggregate::BitAnd,
+            "bit_or" => Aggregate::BitOr,
+            "bit_xor" => Aggregate::BitXor,
             "string_agg" => Aggregate::StringAgg,
             "array_agg" => Aggregate::ArrayAgg,
             "json_agg" => Aggregate::JsonAgg,
             "jsonb_agg" => Aggregate::JsonbAgg,
             "json_object_agg" => Aggregate::JsonObjectAgg,
             "jsonb_object_agg" => Aggregate::JsonbObjectAgg,
-            _ => return None,
+            _ => return Statistic::named(name).map(Aggregate::Statistic),
         })
     }
 
     /// The number of its arguments.
     pub(crate) fn arguments(self) -> usize {
-        let has_two =
-            matches!(self, Aggregate::StringAgg | Aggregate::JsonObjectAgg | Aggregate::JsonbObjectAgg);
+        let has_two = self.is_of_pairs()
+            || matches!(self, Aggregate::StringAgg | Aggregate::JsonObjectAgg | Aggregate::JsonbObjectAgg);
         if has_two { 2 } else { 1 }
+    }
+
+    /// Returns true if it is of pairs of numbers: both arguments have one type, and a pair with a NULL does not count.
+    pub(crate) fn is_of_pairs(self) -> bool {
+        matches!(self, Aggregate::Statistic(statistic) if statistic.is_of_pairs())
     }
 
     /// The place of the argument that is brought to JSON, if one is.
@@ -137,6 +174,8 @@ impl Aggregate {
             (Aggregate::Sum, SqlType::Float8) | (Aggregate::BoolAnd | Aggregate::BoolOr, SqlType::Bool) => {
                 (argument, argument)
             }
+            (Aggregate::BitAnd | Aggregate::BitOr | Aggregate::BitXor, ty) if ty.is_integer() => (ty, ty),
+            (Aggregate::Statistic(statistic), ty) => return statistic.types(ty),
             (Aggregate::StringAgg, ty) if ty.is_text() => (SqlType::Text, SqlType::Text),
             (Aggregate::ArrayAgg, SqlType::Unknown) => (SqlType::Text, SqlType::TextArray),
             (Aggregate::ArrayAgg, ty) => (ty, ty.array()?),
@@ -156,6 +195,7 @@ pub(crate) struct State {
     value: Value,
     texts: String,
     values: Vec<Value>,
+    sums: Option<Box<Sums>>,
     seen: HashSet<Vec<Value>>,
     /// The rows that wait for their order: the values they are ordered by, and the arguments.
     waiting: Vec<(Vec<Value>, Vec<Value>)>,
@@ -168,6 +208,7 @@ impl State {
             value: Value::Null,
             texts: String::new(),
             values: Vec::new(),
+            sums: None,
             seen: HashSet::new(),
             waiting: Vec::new(),
         }
@@ -187,7 +228,12 @@ impl State {
         let arguments: Result<Vec<Value>, SqlError> =
             call.arguments.iter().map(|argument| argument.eval(env, row)).collect();
         let arguments = arguments?;
-        if arguments[0].is_null() && !call.aggregate.takes_null() {
+        let counts = match call.aggregate {
+            aggregate if aggregate.takes_null() => true,
+            aggregate if aggregate.is_of_pairs() => !arguments.iter().any(Value::is_null),
+            _ => !arguments[0].is_null(),
+        };
+        if !counts {
             return Ok(());
         }
         if call.distinct && !self.seen.insert(arguments.clone()) {
@@ -204,9 +250,12 @@ impl State {
     }
 
     fn take(&mut self, call: &AggregateCall, mut arguments: Vec<Value>) -> Result<(), SqlError> {
+        if let Aggregate::Statistic(_) = call.aggregate {
+            return self.sum_up(&arguments);
+        }
         let value = arguments.swap_remove(0);
         match call.aggregate {
-            Aggregate::Count => {}
+            Aggregate::Count | Aggregate::Statistic(_) => {}
             Aggregate::Sum | Aggregate::Avg => self.value = sum(&self.value, value, call.ty)?,
             Aggregate::Min | Aggregate::Max => {
                 let order = value.total_cmp(&self.value);
@@ -223,6 +272,15 @@ impl State {
                 };
                 let is_and = call.aggregate == Aggregate::BoolAnd;
                 self.value = Value::Bool(if is_and { old && new } else { old || new });
+            }
+            Aggregate::BitAnd | Aggregate::BitOr | Aggregate::BitXor => {
+                self.value = match (&self.value, value, call.aggregate) {
+                    (Value::Int(old), Value::Int(new), Aggregate::BitAnd) => Value::Int(old & new),
+                    (Value::Int(old), Value::Int(new), Aggregate::BitOr) => Value::Int(old | new),
+                    (Value::Int(old), Value::Int(new), _) => Value::Int(old ^ new),
+                    // The first value, as there is none before it.
+                    (_, value, _) => value,
+                };
             }
             Aggregate::StringAgg => {
                 if self.count > 1 {
@@ -245,6 +303,16 @@ impl State {
         Ok(())
     }
 
+    fn sum_up(&mut self, numbers: &[Value]) -> Result<(), SqlError> {
+        match &mut self.sums {
+            Some(sums) => sums.add(numbers),
+            None => {
+                self.sums = Some(Box::new(Sums::of(numbers)?));
+                Ok(())
+            }
+        }
+    }
+
     /// The value of the call.
     pub(crate) fn finish(mut self, call: &AggregateCall) -> Result<Value, SqlError> {
         let mut waiting = std::mem::take(&mut self.waiting);
@@ -254,7 +322,11 @@ impl State {
             self.take(call, arguments)?;
         }
         Ok(match call.aggregate {
-            Aggregate::Count => Value::Int(self.count),
+            Aggregate::Count | Aggregate::Statistic(Statistic::RegrCount) => Value::Int(self.count),
+            Aggregate::Statistic(statistic) => match self.sums {
+                Some(sums) => sums.finish(statistic)?,
+                None => Value::Null,
+            },
             Aggregate::Avg => match self.value {
                 Value::Numeric(total) => {
                     Value::Numeric(total.checked_div(Numeric::of_integer(self.count.into()))?)

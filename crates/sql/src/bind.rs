@@ -15,6 +15,7 @@ mod procedures;
 mod query;
 mod rows;
 mod select;
+mod sets;
 mod types;
 mod window;
 mod writes;
@@ -34,6 +35,8 @@ use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
 pub(crate) use procedures::procedure_name;
+#[cfg(test)]
+pub(crate) use sets::returns_rows;
 pub(crate) use types::{data_type, object_name};
 
 /// An expression with its type.
@@ -69,6 +72,8 @@ struct ScopeColumn {
     place: usize,
     /// Set if `*` leaves it out.
     is_hidden: bool,
+    /// Set if it is all that its table has, a function of one value in FROM: the name of the table means it, and no row.
+    is_alone: bool,
 }
 
 /// The names of a query: the columns of its `FROM`.
@@ -99,6 +104,7 @@ pub(crate) struct Binder<'a> {
     views: Vec<String>,
     needs: Vec<Need>,
     tells_of_locks: bool,
+    tells_of_sizes: bool,
     /// The owner of the view whose query is bound, who needs what it reads.
     acting: Option<u32>,
     /// The scopes around, the innermost last.
@@ -121,6 +127,7 @@ impl<'a> Binder<'a> {
             views: Vec::new(),
             needs: Vec::new(),
             tells_of_locks: false,
+            tells_of_sizes: false,
             acting: None,
             scopes: Vec::new(),
             named: Vec::new(),
@@ -152,8 +159,8 @@ impl<'a> Binder<'a> {
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
         let types = self.params.iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        let Binder { tables, views, needs, subqueries, tells_of_locks, .. } = self;
-        (Plan { work, tables, views, needs, subqueries, tells_of_locks }, types)
+        let Binder { tables, views, needs, subqueries, tells_of_locks, tells_of_sizes, .. } = self;
+        (Plan { work, tables, views, needs, subqueries, tells_of_locks, tells_of_sizes }, types)
     }
 
     /// The table of a name that a statement writes.
@@ -371,6 +378,7 @@ impl<'a> Binder<'a> {
             merged_with: None,
             place: 0,
             is_hidden: false,
+            is_alone: false,
         };
         self.scopes.push(Scope { columns: columns.iter().map(column).collect(), ..Scope::default() });
         let bound = self.expr(&parsed);

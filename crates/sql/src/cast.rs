@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
 use crate::format::{fit_integer, out_of_range, parse, text_of, without_padding};
+use crate::json::{Json, Kind};
 use crate::numeric::Numeric;
 use crate::schema::Schema;
 use crate::types::{Modifier, SqlType};
@@ -62,6 +63,7 @@ pub(crate) fn castability(from: SqlType, to: SqlType) -> Option<Castability> {
         }
         (_, Text | Varchar | Bpchar) => Some(Castability::Assignment),
         (one, _) if one.is_text() => Some(Castability::Explicit),
+        (SqlType::Jsonb, other) if other.is_number() || other == Bool => Some(Castability::Explicit),
         (SqlType::Json, SqlType::Jsonb) | (SqlType::Jsonb, SqlType::Json) => Some(Castability::Assignment),
         _ => None,
     }
@@ -115,6 +117,9 @@ pub(crate) fn narrow(
 }
 
 fn convert(value: Value, from: SqlType, to: SqlType, schema: &Schema) -> Result<Value, SqlError> {
+    if from == SqlType::Jsonb && (to.is_number() || to == SqlType::Bool) {
+        return of_document(value.as_text().unwrap_or(""), to);
+    }
     if to.is_number() {
         return to_number(value, to);
     }
@@ -189,6 +194,30 @@ fn to_number(value: Value, to: SqlType) -> Result<Value, SqlError> {
             ));
         }
     })
+}
+
+/// The number or truth value that a document of type `jsonb` is.
+fn of_document(document: &str, to: SqlType) -> Result<Value, SqlError> {
+    match Json::read(document, SqlType::Jsonb)?.kind {
+        Kind::Bool(value) if to == SqlType::Bool => Ok(Value::Bool(value)),
+        Kind::Number(digits) if to == SqlType::Float8 || to == SqlType::Float4 => parse(&digits, to),
+        Kind::Number(digits) if to != SqlType::Bool => {
+            to_number(Value::Numeric(Numeric::parse(&digits)?), to)
+        }
+        kind => {
+            let word = match kind {
+                Kind::Number(_) => "numeric",
+                Kind::Array(_) | Kind::Object(_) => "array or object",
+                Kind::Null => "null",
+                Kind::Bool(_) => "boolean",
+                Kind::Text(_) => "string",
+            };
+            Err(SqlError::new(
+                SqlState::INVALID_PARAMETER_VALUE,
+                format!("cannot cast jsonb {word} to type {to}"),
+            ))
+        }
+    }
 }
 
 /// The number of an object, by its number or its name.

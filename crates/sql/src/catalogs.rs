@@ -19,6 +19,8 @@ use crate::roles::SUPERUSER;
 use crate::schema::{Schema, TableEntry};
 use crate::types::{Modifier, SqlType};
 
+pub(crate) use statistics::DATABASE_OID;
+
 /// A catalog, by its place in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VirtualTable(usize);

@@ -82,14 +82,19 @@ fn parse_days(date: &str, ty: &str, whole: &str) -> Result<i32, SqlError> {
     else {
         return Err(invalid(ty, whole));
     };
-    if !(1..=12).contains(&month) || year == 0 || year > MAX_YEAR || (is_before && year > 4713) {
-        return Err(overflow(whole));
+    day_of(year, is_before, month, day).ok_or_else(|| overflow(whole))
+}
+
+/// The days since 1970-01-01 of a date, the year of which is counted from 1, backward if it is before the first; `None` for no date.
+pub(crate) fn day_of(year: i64, is_before: bool, month: i64, day: i64) -> Option<i32> {
+    if !(1..=12).contains(&month) || !(1..=MAX_YEAR).contains(&year) || (is_before && year > 4713) {
+        return None;
     }
     let year = if is_before { 1 - year } else { year };
     if day < 1 || day > days_of_month(year, month) {
-        return Err(overflow(whole));
+        return None;
     }
-    i32::try_from(days_of_date(year, month, day)).map_err(|_| overflow(whole))
+    i32::try_from(days_of_date(year, month, day)).ok()
 }
 
 /// Reads a time of the day: `hours:minutes`, `:seconds` and a fraction of them, in microseconds.

@@ -6,6 +6,7 @@
 //! A scan evaluates its filter on the owner of the rows, and only the columns that are read leave it. A change of a row by its key is
 //! one action on the owner, which evaluates its expressions there. Statements on no table run without a transaction.
 
+mod conflicts;
 mod locked;
 mod output;
 mod profile;

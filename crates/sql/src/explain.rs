@@ -83,7 +83,7 @@ fn node(part: &Node, depth: usize, lines: &mut Lines<'_>) {
             line("Filter");
             node(input, depth + 1, lines);
         }
-        Node::Project(input, _) => node(input, depth, lines),
+        Node::Project(input, _) | Node::Ordinality(input) => node(input, depth, lines),
         Node::Join { left, right, kind, keys, .. } => {
             let how = if keys.is_empty() { "Nested loop" } else { "Hash" };
             line(&format!("{how} {} join", kind_name(*kind)));

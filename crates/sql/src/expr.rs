@@ -4,8 +4,10 @@
 //! environment.
 
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use atrapos::TableId;
 use atrapos::activity::LockActivity;
 
 use crate::cast::cast;
@@ -173,6 +175,8 @@ pub(crate) struct Env {
     pub(crate) locks: Option<Arc<Vec<LockActivity>>>,
     /// The call that the statement is, if it was made ready to find its route.
     pub(crate) call: Option<Arc<dyn Call>>,
+    /// The bytes that tables and indexes took before the statement, if it tells of them.
+    pub(crate) sizes: Option<Arc<HashMap<TableId, usize>>>,
 }
 
 impl Expr {
@@ -450,7 +454,16 @@ fn map_all(parts: &[Expr], replace: &mut dyn FnMut(&Expr) -> Option<Expr>) -> Ve
 impl Env {
     /// The environment of a statement that begins.
     pub(crate) fn new(params: Arc<[Value]>, session: Arc<Session>, schema: Arc<Schema>) -> Env {
-        Env { params, outer: Vec::new(), subqueries: Vec::new(), session, schema, locks: None, call: None }
+        Env {
+            params,
+            outer: Vec::new(),
+            subqueries: Vec::new(),
+            session,
+            schema,
+            locks: None,
+            sizes: None,
+            call: None,
+        }
     }
 
     /// The value that a subquery stands for.

@@ -1,15 +1,21 @@
 //! The functions of expressions: one table of them, by which the binder finds them and `pg_proc` lists them.
 //!
-//! Owns: names, types and effects of functions. Never: aggregates (`aggregate` has those) or functions that return rows.
+//! Owns: names, types and effects of functions, and the rows of those of JSON. Never: aggregates (`aggregate` has those) or which functions
+//! return rows (`bind::sets`).
 
 mod arrays;
+mod buckets;
+mod changes;
 pub(crate) mod conversions;
 mod documents;
+mod elements;
 mod encodings;
 mod intervals;
+mod making;
 mod numbers;
 mod privileges;
 mod session;
+mod sizes;
 mod system;
 mod templates;
 mod texts;
@@ -20,7 +26,9 @@ use crate::types::SqlType;
 use crate::value::Value;
 
 pub(crate) use documents::{canonical, json_array, json_object};
+pub(crate) use elements::DocumentRows;
 pub(crate) use session::{NEEDS_LOCK, nothing};
+pub(crate) use sizes::tells_of_sizes;
 pub(crate) use system::{NEEDS_BLOCK, NEEDS_SET};
 pub(crate) use texts::{like, quote_ident};
 
@@ -34,6 +42,10 @@ pub(crate) const ANY: SqlType = SqlType::Void;
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     pub(crate) arguments: &'static [SqlType],
+    /// The names of the arguments; none if they have no names.
+    pub(crate) names: &'static [&'static str],
+    /// The values of the last arguments where a call leaves them out.
+    pub(crate) defaults: &'static [Value],
     pub(crate) result: SqlType,
     /// Set if the last argument may be given any number of times.
     pub(crate) is_variadic: bool,
@@ -64,28 +76,64 @@ impl Function {
         self.arguments.get(at).copied().or(last)
     }
 
-    /// Returns true if it may be given so many arguments.
-    pub(crate) fn takes(&self, count: usize) -> bool {
-        count == self.arguments.len() || (self.is_variadic && count + 1 >= self.arguments.len())
+    /// The places of so many arguments, the last of which are given by names; `None` if it does not take them.
+    pub(crate) fn places(&self, count: usize, names: &[String]) -> Option<Vec<usize>> {
+        let mut places: Vec<usize> = (0..count.checked_sub(names.len())?).collect();
+        for name in names {
+            let at = self.names.iter().position(|own| own == name).filter(|at| !places.contains(at))?;
+            places.push(at);
+        }
+        let least = self.arguments.len() - self.defaults.len();
+        let takes = if self.is_variadic {
+            count + 1 >= self.arguments.len()
+        } else {
+            count <= self.arguments.len() && (0..least).all(|at| places.contains(&at))
+        };
+        takes.then_some(places)
+    }
+
+    /// The value of the argument in a place where a call leaves it out.
+    pub(crate) fn default(&self, at: usize) -> Option<&Value> {
+        at.checked_sub(self.arguments.len() - self.defaults.len()).and_then(|at| self.defaults.get(at))
+    }
+
+    /// The same function with names for its arguments.
+    const fn named(self, names: &'static [&'static str]) -> Function {
+        Function { names, ..self }
+    }
+
+    /// The same function with values for the last arguments, which may be left out.
+    const fn defaulting(self, defaults: &'static [Value]) -> Function {
+        Function { defaults, ..self }
     }
 }
 
 type Run = fn(&Env, &[Value]) -> Result<Value, SqlError>;
 
+const fn function(
+    name: &'static str,
+    arguments: &'static [SqlType],
+    result: SqlType,
+    run: Run,
+    (is_variadic, is_strict, is_volatile): (bool, bool, bool),
+) -> Function {
+    Function { name, arguments, names: &[], defaults: &[], result, is_variadic, is_strict, is_volatile, run }
+}
+
 const fn strict(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
-    Function { name, arguments, result, is_variadic: false, is_strict: true, is_volatile: false, run }
+    function(name, arguments, result, run, (false, true, false))
 }
 
 const fn lenient(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
-    Function { name, arguments, result, is_variadic: false, is_strict: false, is_volatile: false, run }
+    function(name, arguments, result, run, (false, false, false))
 }
 
 const fn variadic(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
-    Function { name, arguments, result, is_variadic: true, is_strict: false, is_volatile: false, run }
+    function(name, arguments, result, run, (true, false, false))
 }
 
 const fn volatile(name: &'static str, arguments: &'static [SqlType], result: SqlType, run: Run) -> Function {
-    Function { name, arguments, result, is_variadic: false, is_strict: true, is_volatile: true, run }
+    function(name, arguments, result, run, (false, true, true))
 }
 
 /// All functions.
@@ -93,12 +141,16 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
     texts::FUNCTIONS
         .iter()
         .chain(numbers::FUNCTIONS)
+        .chain(buckets::FUNCTIONS)
         .chain(intervals::FUNCTIONS)
+        .chain(making::FUNCTIONS)
         .chain(arrays::FUNCTIONS)
         .chain(encodings::FUNCTIONS)
         .chain(templates::FUNCTIONS)
         .chain(documents::FUNCTIONS)
+        .chain(changes::FUNCTIONS)
         .chain(system::FUNCTIONS)
+        .chain(sizes::FUNCTIONS)
         .chain(privileges::FUNCTIONS)
         .chain(session::FUNCTIONS)
 }
@@ -170,6 +222,8 @@ mod tests {
         signatures.dedup();
         assert_eq!(signatures.len(), count);
         for function in all() {
+            assert!(function.names.is_empty() || function.names.len() == function.arguments.len());
+            assert!(function.defaults.len() <= function.arguments.len());
             assert!(oid_of(function.name).and_then(name_of).as_deref() == Some(function.name));
         }
     }

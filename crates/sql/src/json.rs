@@ -133,6 +133,75 @@ impl Json {
         out
     }
 
+    /// The form without spaces, with the members of objects as they were given.
+    pub(crate) fn compact(&self) -> String {
+        let mut out = String::new();
+        self.push_compact(&mut out);
+        out
+    }
+
+    fn push_compact(&self, out: &mut String) {
+        match &self.kind {
+            Kind::Number(digits) => out.push_str(digits),
+            Kind::Array(elements) => {
+                out.push('[');
+                for (at, element) in elements.iter().enumerate() {
+                    out.push_str(if at > 0 { "," } else { "" });
+                    element.push_compact(out);
+                }
+                out.push(']');
+            }
+            Kind::Object(members) => {
+                out.push('{');
+                for (at, (name, value)) in members.iter().enumerate() {
+                    out.push_str(if at > 0 { "," } else { "" });
+                    push_text(name, out);
+                    out.push(':');
+                    value.push_compact(out);
+                }
+                out.push('}');
+            }
+            _ => self.push(out),
+        }
+    }
+
+    /// The form for people: a line for each element and member, indented by its depth.
+    pub(crate) fn pretty(&self) -> String {
+        let mut out = String::new();
+        self.push_pretty(0, &mut out);
+        out
+    }
+
+    fn push_pretty(&self, depth: usize, out: &mut String) {
+        let line = |at: usize, depth: usize, out: &mut String| {
+            out.push_str(if at > 0 { ",\n" } else { "\n" });
+            out.push_str(&"    ".repeat(depth));
+        };
+        match &self.kind {
+            Kind::Array(elements) => {
+                out.push('[');
+                for (at, element) in elements.iter().enumerate() {
+                    line(at, depth + 1, out);
+                    element.push_pretty(depth + 1, out);
+                }
+                line(0, depth, out);
+                out.push(']');
+            }
+            Kind::Object(members) => {
+                out.push('{');
+                for (at, (name, value)) in members.iter().enumerate() {
+                    line(at, depth + 1, out);
+                    push_text(name, out);
+                    out.push_str(": ");
+                    value.push_pretty(depth + 1, out);
+                }
+                line(0, depth, out);
+                out.push('}');
+            }
+            _ => self.push(out),
+        }
+    }
+
     /// Returns true if all of another one is in it, as `@>` means it.
     pub(crate) fn contains(&self, other: &Json) -> bool {
         match (&self.kind, &other.kind) {

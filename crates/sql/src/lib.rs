@@ -54,6 +54,7 @@ mod sink;
 mod transaction;
 mod types;
 mod value;
+mod wide;
 
 pub use cancel::{CancelHandle, CancelReason};
 pub use connection::{ConnectOptions, Connection, StatementDescription, TransactionStatus};

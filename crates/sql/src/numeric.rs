@@ -26,8 +26,9 @@ fn power(digits: u32) -> Option<i128> {
     10_i128.checked_pow(digits)
 }
 
+/// The error for a number that needs more digits than there are.
 #[cold]
-fn too_many_digits() -> SqlError {
+pub(crate) fn too_many_digits() -> SqlError {
     SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format")
         .detail("A number of type numeric has at most 38 digits.")
 }
@@ -128,10 +129,9 @@ impl Numeric {
         Numeric { unscaled, scale }.checked()
     }
 
-    /// The place of the first group of four digits that is not zero, counted from the point, and that group.
-    fn first_group(self) -> (i32, u128) {
+    fn first_group(self) -> FirstGroup {
         let unscaled = self.unscaled.unsigned_abs();
-        let digits = unscaled.checked_ilog10().map_or(0, |log| log as i32);
+        let Some(digits) = unscaled.checked_ilog10().map(|log| log as i32) else { return (0, 0) };
         let group = (digits - i32::from(self.scale)).div_euclid(4);
         let shift = i32::from(self.scale) + 4 * group;
         let factor = 10_u128.pow(shift.unsigned_abs().min(38));
@@ -146,11 +146,8 @@ impl Numeric {
         if other.unscaled == 0 {
             return Err(SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero"));
         }
-        // PostgreSQL counts in groups of four digits.
-        let ((group, digits), (other_group, other_digits)) = (self.first_group(), other.first_group());
-        let places = QUOTIENT_DIGITS - 4 * (group - other_group - i32::from(digits <= other_digits));
         let least = i32::from(self.scale.max(other.scale));
-        let scale = places.max(least).clamp(0, i32::from(MAX_DIGITS)) as u8;
+        let scale = quotient_scale(self.first_group(), other.first_group(), least);
         let shift = i32::from(scale) + i32::from(other.scale) - i32::from(self.scale);
         let unscaled = long_division(self.unscaled, other.unscaled, shift).ok_or_else(too_many_digits)?;
         Numeric { unscaled, scale }.checked()
@@ -189,6 +186,12 @@ impl Numeric {
     #[must_use]
     pub fn round_to_integer(self) -> i128 {
         power(u32::from(self.scale)).map_or(0, |factor| divide_rounded(self.unscaled, factor))
+    }
+
+    /// The integer without what is behind the point.
+    #[must_use]
+    pub fn truncated(self) -> i128 {
+        power(u32::from(self.scale)).map_or(0, |factor| self.unscaled / factor)
     }
 
     /// The number without zeros at its end behind the point.
@@ -326,6 +329,26 @@ impl Numeric {
         let sum = sum.rescale(scale)?;
         Ok(if is_negative { sum.negate() } else { sum })
     }
+}
+
+/// The place of the first group of four digits that is not zero, counted from the point, and that group.
+pub(crate) type FirstGroup = (i32, u128);
+
+/// The first group of a number of decimal digits, `scale` of them behind the point.
+pub(crate) fn first_group(digits: &str, scale: i32) -> FirstGroup {
+    let last = digits.len() as i32 - 1 - scale;
+    let first = digits.chars().chain("000".chars()).take(last.rem_euclid(4) as usize + 1);
+    match first.collect::<String>().parse() {
+        Ok(0) | Err(_) => (0, 0),
+        Ok(first) => (last.div_euclid(4), first),
+    }
+}
+
+/// The number of digits behind the point of a quotient: at least so many that some 16 are significant, as PostgreSQL has it, which
+/// counts in groups of four digits.
+pub(crate) fn quotient_scale(one: FirstGroup, other: FirstGroup, least: i32) -> u8 {
+    let places = QUOTIENT_DIGITS - 4 * (one.0 - other.0 - i32::from(one.1 <= other.1));
+    places.max(least).clamp(0, i32::from(MAX_DIGITS)) as u8
 }
 
 /// `number * 10^shift / by`, rounded half away from zero, digit by digit as the product may have more than 38 digits.

@@ -11,6 +11,7 @@ use crate::aggregate::AggregateCall;
 use crate::catalogs::VirtualTable;
 use crate::error::SqlError;
 use crate::expr::{CompareOp, Env, Expr};
+use crate::functions::DocumentRows;
 use crate::procedures::{Call, Procedure};
 use crate::roles::Need;
 use crate::schema::TableEntry;
@@ -89,6 +90,8 @@ pub(crate) enum RowsFunction {
     GenerateSubscripts,
     /// `_pg_expandarray`, of arrays of elements of this type.
     ExpandArray(SqlType),
+    /// Parts of a document.
+    Document(DocumentRows),
 }
 
 impl RowsFunction {
@@ -96,7 +99,16 @@ impl RowsFunction {
     pub(crate) fn modifier(self) -> Modifier {
         match self {
             RowsFunction::ExpandArray(element) => Modifier::Expanded(element),
+            RowsFunction::Document(function) => function.modifier(),
             _ => Modifier::None,
+        }
+    }
+
+    /// The name of its one column, if the function has one for it.
+    pub(crate) fn column_name(self) -> Option<&'static str> {
+        match self {
+            RowsFunction::Document(function) => function.column_name(),
+            _ => None,
         }
     }
 }
@@ -182,6 +194,8 @@ pub(crate) enum Node {
     Scan(Box<Scan>),
     Virtual(VirtualTable),
     Rows(RowsFunction, Vec<Expr>),
+    /// The rows with their numbers behind them, from 1.
+    Ordinality(Box<Node>),
     Filter(Box<Node>, Expr),
     Project(Box<Node>, Vec<Expr>),
     Join {
@@ -367,6 +381,8 @@ pub(crate) struct Plan {
     pub(crate) subqueries: usize,
     /// Set if it tells of locks that transactions hold, so that a look at them comes before.
     pub(crate) tells_of_locks: bool,
+    /// Set if it tells of the sizes of tables, so that workers are asked for them before.
+    pub(crate) tells_of_sizes: bool,
 }
 
 impl Plan {
@@ -379,6 +395,7 @@ impl Plan {
             needs: Vec::new(),
             subqueries: 0,
             tells_of_locks: false,
+            tells_of_sizes: false,
         }
     }
 
@@ -437,6 +454,7 @@ impl Node {
             | Node::ProjectSet { input, .. }
             | Node::Recursive { base: input, .. }
             | Node::Aggregate { input, .. }
+            | Node::Ordinality(input)
             | Node::Join { left: input, .. }
             | Node::Lookup { left: input, .. }
             | Node::Lateral { left: input, .. }
@@ -453,6 +471,7 @@ impl Node {
             Node::Scan(scan) => scan.visit_exprs(visit, 0),
             Node::Virtual(_) | Node::Working(_) => {}
             Node::Rows(_, arguments) => arguments.iter().for_each(|expr| visit(expr, 0)),
+            Node::Ordinality(input) => input.visit_exprs(visit),
             Node::Filter(input, condition) => {
                 input.visit_exprs(visit);
                 visit(condition, 0);

@@ -197,17 +197,15 @@ fn json(ty: SqlType, value: &Value) -> Result<Json, serde_json::Error> {
         Value::Bool(value) => Json::Bool(*value),
         Value::Int(number) => Json::from(*number),
         Value::Float(number) => Json::from(*number),
-        Value::Text(text) if matches!(ty, SqlType::Json | SqlType::Jsonb) => {
-            serde_json::from_str(text)?
-        }
+        Value::Text(text) if matches!(ty, SqlType::Json | SqlType::Jsonb) => serde_json::from_str(text)?,
         Value::Text(text) => Json::from(&**text),
         Value::Bytes(bytes) => Json::from(bytes.to_vec()),
-        Value::Numeric(_) => {
-            serde_json::from_str(&crate::format::text_of(value, ty))?
-        }
+        Value::Numeric(_) => serde_json::from_str(&crate::format::text_of(value, ty))?,
         Value::Array(elements) => {
             let of = ty.element().unwrap_or(SqlType::Text);
-            Json::Array(elements.iter().map(|element| json(of, element)).collect::<Result<_, serde_json::Error>>()?)
+            Json::Array(
+                elements.iter().map(|element| json(of, element)).collect::<Result<_, serde_json::Error>>()?,
+            )
         }
         _ => {
             let why = format!("a value of type {ty} is none; cast it to text or to a number");

@@ -55,6 +55,7 @@ impl Hash for Record {
 pub(crate) fn fields(modifier: Modifier) -> Vec<(&'static str, SqlType)> {
     match modifier {
         Modifier::Expanded(element) => vec![("x", element), ("n", SqlType::Int4)],
+        Modifier::Member(value) => vec![("key", SqlType::Text), ("value", value)],
         _ => Vec::new(),
     }
 }
@@ -65,12 +66,10 @@ impl Record {
         Record { shape, values }
     }
 
-    /// The element of an array with its number, counted from 1: what `_pg_expandarray` returns.
-    pub(crate) fn expanded(element: SqlType, value: &Value, number: usize) -> Record {
-        let names =
-            Some(fields(Modifier::Expanded(element)).iter().map(|(name, _)| (*name).to_owned()).collect());
-        let shape = RecordShape { types: vec![element, SqlType::Int4], names };
-        Record { shape: Arc::new(shape), values: vec![value.clone(), Value::Int(number as i64)] }
+    /// A value of the fields that records with a modifier have.
+    pub(crate) fn of_fields(modifier: Modifier, values: Vec<Value>) -> Record {
+        let (names, types) = fields(modifier).into_iter().map(|(name, ty)| (name.to_owned(), ty)).unzip();
+        Record { shape: Arc::new(RecordShape { types, names: Some(names) }), values }
     }
 
     /// The values alone.
@@ -149,7 +148,8 @@ mod tests {
         let text = String::from_utf8(out).expect("texts");
         assert_eq!(text, r#"(plain,"","a b","say ""\\""","(1,2)",,-7)"#);
         let mut out = Vec::new();
-        Record::expanded(SqlType::Int2, &Value::Null, 3).encode_binary(&mut out);
+        let expanded = Modifier::Expanded(SqlType::Int2);
+        Record::of_fields(expanded, vec![Value::Null, Value::Int(3)]).encode_binary(&mut out);
         let expected = [0, 0, 0, 2, 0, 0, 0, 21, 255, 255, 255, 255, 0, 0, 0, 23, 0, 0, 0, 4, 0, 0, 0, 3];
         assert_eq!(out, expected);
     }

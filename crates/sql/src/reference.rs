@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::aggregate::Aggregate;
-use crate::functions::{ANY, all};
+use crate::format::text_of;
+use crate::functions::{ANY, DocumentRows, Function, all};
 use crate::types::SqlType;
 
 const BEGIN: &str = "<!-- made of the tables of the binder: begin -->\n";
@@ -15,6 +16,17 @@ const END: &str = "<!-- made of the tables of the binder: end -->\n";
 
 fn name(ty: SqlType) -> &'static str {
     if ty == ANY { "any" } else { ty.name() }
+}
+
+/// An argument: its name if it has one, its type, and its value where it is left out.
+fn shown(function: &Function, at: usize) -> String {
+    let ty = function.arguments[at];
+    let mut out = function.names.get(at).map_or(String::new(), |name| format!("{name} "));
+    out.push_str(name(ty));
+    if let Some(value) = function.default(at) {
+        out.push_str(&format!(" = {}", text_of(value, ty)));
+    }
+    out
 }
 
 fn generated() -> String {
@@ -35,13 +47,17 @@ fn generated() -> String {
     }
     let mut by_name: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for function in all() {
-        let arguments: Vec<&str> = function.arguments.iter().copied().map(name).collect();
+        let arguments: Vec<String> = (0..function.arguments.len()).map(|at| shown(function, at)).collect();
         let more = if function.is_variadic { ", .." } else { "" };
         let line = format!("({}{more}) {}", arguments.join(", "), name(function.result));
         by_name.entry(function.name).or_default().push(line);
     }
     assert!(Aggregate::NAMES.iter().all(|name| Aggregate::named(name).is_some()));
     let _ = writeln!(out, "\n### Aggregates\n\n{}.", Aggregate::NAMES.join(", "));
+    let sets: Vec<&str> =
+        DocumentRows::names().chain(["generate_series", "generate_subscripts", "unnest"]).collect();
+    assert!(sets.iter().all(|name| crate::bind::returns_rows(name)));
+    let _ = writeln!(out, "\n### Functions that return rows\n\n{}.", sets.join(", "));
     out.push_str("\n### Functions\n\nArguments and result of each; operators of times, arrays and JSON are functions, too.\n\n| function | |\n|---|---|\n");
     for (function, forms) in by_name {
         let _ = writeln!(out, "| {function} | {} |", forms.join("; "));

@@ -143,6 +143,11 @@ impl TableEntry {
         self.indexes.iter().find(|index| index.handle.is_none()).map(|index| &index.meta)
     }
 
+    /// Returns true for a column of the key by which rows are clustered.
+    pub(crate) fn is_in_key(&self, column: usize) -> bool {
+        self.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == column))
+    }
+
     /// Returns true if rows of the table refer to others of it.
     pub(crate) fn refers_to_itself(&self) -> bool {
         self.meta.foreign_keys.iter().any(|foreign| foreign.parent == self.name)
@@ -203,6 +208,17 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
+    /// Refuses that rows of a table get other keys, if other rows went with them: a row gets another key by going and coming again.
+    pub(crate) fn keeps_children(&self, table: &TableEntry) -> Result<(), SqlError> {
+        let is_of_it = |foreign: &ForeignMeta| foreign.cascade && foreign.parent == table.name;
+        if self.tables.values().any(|child| child.meta.foreign_keys.iter().any(is_of_it)) {
+            return Err(SqlError::unsupported(
+                "an UPDATE of a key that other tables refer to with ON DELETE CASCADE",
+            ));
+        }
+        Ok(())
+    }
+
     /// The table of a name.
     pub(crate) fn table(&self, name: &str) -> Result<&Arc<TableEntry>, SqlError> {
         self.tables.get(name).ok_or_else(|| no_relation(name))

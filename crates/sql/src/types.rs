@@ -342,6 +342,8 @@ pub enum Modifier {
     Digits(u8, u8),
     /// The fields of a record of `_pg_expandarray`: an element, `x`, of this type, and its number, `n`.
     Expanded(SqlType),
+    /// The fields of a record of `json_each`: the `key`, and the `value`, of this type.
+    Member(SqlType),
 }
 
 impl Modifier {
@@ -349,7 +351,7 @@ impl Modifier {
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
-            Modifier::None | Modifier::Expanded(_) => -1,
+            Modifier::None | Modifier::Expanded(_) | Modifier::Member(_) => -1,
             Modifier::Length(length) => i32::try_from(length).unwrap_or(i32::MAX - 4) + 4,
             Modifier::Digits(precision, scale) => (i32::from(precision) << 16 | i32::from(scale)) + 4,
         }
@@ -373,7 +375,7 @@ impl Modifier {
 #[must_use]
 pub fn format_type(ty: SqlType, modifier: Modifier) -> String {
     match modifier {
-        Modifier::None | Modifier::Expanded(_) => ty.name().to_owned(),
+        Modifier::None | Modifier::Expanded(_) | Modifier::Member(_) => ty.name().to_owned(),
         Modifier::Length(length) => format!("{}({length})", ty.name()),
         Modifier::Digits(precision, scale) => format!("{}({precision},{scale})", ty.name()),
     }

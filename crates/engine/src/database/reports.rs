@@ -2,6 +2,7 @@
 //!
 //! Owns: the types of the reports, and the sums over the workers. Never: changes the database.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -138,15 +139,29 @@ impl Database {
     /// Fails if the database is shutting down.
     pub fn memory_bytes(&self) -> Result<usize, Abort> {
         let _scheme = self.keep_scheme();
+        self.table_bytes().map(|bytes| bytes.into_values().sum())
+    }
+
+    /// Returns the memory that the trees of each table and index have allocated from the operating system, in bytes. Visits all of
+    /// their pages, each worker those of its own. Changes of the scheme are not held off: what moves meanwhile may be missed, or
+    /// counted twice.
+    ///
+    /// # Errors
+    /// Fails if the database is shutting down, or the caller is on a worker's thread.
+    pub fn table_bytes(&self) -> Result<HashMap<TableId, usize>, Abort> {
         let bytes = |worker: &Rc<EngineWorker>| {
             let tables = worker.shard().tables.borrow();
-            tables
-                .owned()
-                .map(|(_, part)| part.tree().bytes())
-                .map(|bytes| bytes.page_bytes + bytes.long_rows + bytes.spare)
-                .sum::<usize>()
+            let own = tables.owned().map(|(place, part)| {
+                let bytes = part.tree().bytes();
+                (place.table, bytes.page_bytes + bytes.long_rows + bytes.spare)
+            });
+            own.collect::<Vec<_>>()
         };
-        self.on_all_workers(bytes).map(|bytes| bytes.into_iter().sum())
+        let mut sums = HashMap::new();
+        for (table, bytes) in self.on_all_workers(bytes)?.into_iter().flatten() {
+            *sums.entry(table).or_default() += bytes;
+        }
+        Ok(sums)
     }
 
     /// Returns how many chunks of 2 MiB are prepared for tables that grow, and how many were taken with and without being

@@ -45,6 +45,8 @@ fn workers_load_their_shares_in_parallel() {
                 .all(|((key, row), expected)| *key == expected && row.value == expected as i64)
         );
         assert!(db.memory_bytes().unwrap() > ROWS as usize * 8);
+        let of_tables = db.table_bytes().unwrap();
+        assert_eq!(of_tables.values().sum::<usize>(), db.memory_bytes().unwrap());
     }
 }
 

@@ -6,7 +6,7 @@ use sqlparser::ast::{self, BinaryOperator};
 
 use super::operators::{common_type, compare_op, no_operator};
 use super::rows::{is_null, row_parts};
-use super::{Binder, Typed, data_type, ident, null, object_name};
+use super::{Binder, Typed, data_type, ident, null};
 use crate::cast::Castability;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr, Subquery, SubqueryKind};
@@ -566,16 +566,6 @@ impl Binder<'_> {
         self.subqueries += 1;
         let is_correlated = query.is_correlated(1);
         Ok((Arc::new(Subquery { slot, query, is_correlated }), columns))
-    }
-
-    /// Binds the call of a function that is named as it is in `pg_proc`.
-    pub(super) fn named_call(
-        &mut self,
-        name: &ast::ObjectName,
-        arguments: Vec<Typed>,
-    ) -> Result<Typed, SqlError> {
-        let (_, name) = object_name(name)?;
-        self.call(&name, arguments)
     }
 }
 

@@ -6,18 +6,15 @@ use sqlparser::ast;
 
 use super::joins::all;
 use super::query::rename;
+use super::sets::RowsCall;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::access;
-use crate::cast::Castability;
 use crate::catalogs;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{CompareOp, Expr};
-use crate::plan::{JoinKind, Node, OutputColumn, Query, RowsFunction, Scan, WhenLocked};
-use crate::record;
+use crate::plan::{JoinKind, Node, OutputColumn, Query, Scan, WhenLocked};
 use crate::roles::{Object, Privileges};
 use crate::schema::{TableEntry, ViewMeta};
-use crate::types::{Modifier, SqlType};
-use crate::value::Value;
 
 /// A FROM whose names are bound.
 pub(super) enum From {
@@ -210,7 +207,7 @@ impl Binder<'_> {
                 args,
                 with_hints,
                 version: None,
-                with_ordinality: false,
+                with_ordinality,
                 partitions,
                 json_path: None,
                 sample: None,
@@ -218,15 +215,20 @@ impl Binder<'_> {
                 ..
             } if with_hints.is_empty() && partitions.is_empty() && index_directives.is_empty() => {
                 match args {
+                    None if *with_ordinality => {
+                        Err(SqlError::new(SqlState::SYNTAX_ERROR, "WITH ORDINALITY is of functions alone"))
+                    }
                     None => self.named_table(name, alias.as_ref(), columns),
                     Some(arguments) if arguments.settings.is_none() => {
-                        self.rows_function(name, &arguments.args, alias.as_ref(), columns)
+                        let call = RowsCall { name, arguments: &arguments.args, numbered: *with_ordinality };
+                        self.rows_function(call, alias.as_ref(), columns)
                     }
                     Some(_) => Err(SqlError::unsupported(format!("the call of {name}"))),
                 }
             }
-            ast::TableFactor::Function { lateral: false, name, args, with_ordinality: false, alias } => {
-                self.rows_function(name, args, alias.as_ref(), columns)
+            ast::TableFactor::Function { lateral: _, name, args, with_ordinality, alias } => {
+                let call = RowsCall { name, arguments: args, numbered: *with_ordinality };
+                self.rows_function(call, alias.as_ref(), columns)
             }
             ast::TableFactor::Derived { lateral: false, subquery, alias, sample: None } => {
                 let query = self.query(subquery)?;
@@ -248,14 +250,14 @@ impl Binder<'_> {
                 array_exprs,
                 with_offset: false,
                 with_offset_alias: None,
-                with_ordinality: false,
-            } if array_exprs.len() == 1 => {
-                let arguments: Vec<ast::FunctionArg> = array_exprs
-                    .iter()
-                    .map(|array| ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(array.clone())))
-                    .collect();
+                with_ordinality,
+            } => {
+                let unnamed = |array: &ast::Expr| ast::FunctionArgExpr::Expr(array.clone());
+                let arguments: Vec<_> =
+                    array_exprs.iter().map(unnamed).map(ast::FunctionArg::Unnamed).collect();
                 let name = ast::ObjectName::from(vec![ast::Ident::new("unnest")]);
-                self.rows_function(&name, &arguments, alias.as_ref(), columns)
+                let call = RowsCall { name: &name, arguments: &arguments, numbered: *with_ordinality };
+                self.rows_function(call, alias.as_ref(), columns)
             }
             ast::TableFactor::NestedJoin { table_with_joins, alias: None } => {
                 self.table_with_joins(table_with_joins, columns)
@@ -328,7 +330,7 @@ impl Binder<'_> {
     }
 
     /// Adds the columns of a node to those in scope.
-    fn enter(
+    pub(super) fn enter(
         &mut self,
         node: Node,
         described: Vec<OutputColumn>,
@@ -341,7 +343,7 @@ impl Binder<'_> {
         Ok(From::Other { node, offset, width })
     }
 
-    fn name_columns(
+    pub(super) fn name_columns(
         &mut self,
         mut described: Vec<OutputColumn>,
         table: String,
@@ -362,122 +364,13 @@ impl Binder<'_> {
             table: table.clone(),
             // The number of the row itself is there to be named, and not a column that a table was given.
             is_hidden: output.name == "tableoid",
+            is_alone: false,
             output,
             is_merged: false,
             merged_with: None,
             place,
         }));
         Ok(())
-    }
-
-    /// Binds a function in FROM.
-    fn rows_function(
-        &mut self,
-        name: &ast::ObjectName,
-        arguments: &[ast::FunctionArg],
-        alias: Option<&ast::TableAlias>,
-        columns: &mut Vec<ScopeColumn>,
-    ) -> Result<From, SqlError> {
-        let (_, function) = object_name(name)?;
-        let mut bound = Vec::new();
-        for argument in arguments {
-            let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) = argument else {
-                return Err(SqlError::unsupported(format!(
-                    "a named argument, or *, in the call of {function}"
-                )));
-            };
-            bound.push(self.expr(expr)?);
-        }
-        let known = alias.map_or_else(|| function.clone(), |alias| ident(&alias.name));
-        if function == "pg_get_keywords" && bound.is_empty() {
-            let (node, described) = keywords();
-            return self.enter(node, described, known, alias, columns);
-        }
-        let (node, ty) = match &*function {
-            name if returns_rows(name) => {
-                let (rows, exprs, ty) = self.rows_call(&function, bound)?;
-                let node = Node::Rows(rows, exprs);
-                if let RowsFunction::ExpandArray(_) = rows {
-                    return self.expanded(node, rows.modifier(), known, alias, columns);
-                }
-                (node, ty)
-            }
-            _ => {
-                // A function of one value is a table of one row.
-                let name = function.clone();
-                let typed = self.call(&name, bound)?;
-                (Node::Values(vec![vec![typed.expr]]), typed.ty)
-            }
-        };
-        let column = OutputColumn { name: known.clone(), ty, modifier: Modifier::None, origin: (0, 0) };
-        self.enter(node, vec![column], known, alias, columns)
-    }
-
-    /// Adds the fields of records as columns.
-    fn expanded(
-        &mut self,
-        node: Node,
-        modifier: Modifier,
-        name: String,
-        alias: Option<&ast::TableAlias>,
-        columns: &mut Vec<ScopeColumn>,
-    ) -> Result<From, SqlError> {
-        let (mut exprs, mut described) = (Vec::new(), Vec::new());
-        for (at, (field, ty)) in record::fields(modifier).into_iter().enumerate() {
-            exprs.push(Expr::Field(Box::new(Expr::Column(0)), at));
-            described.push(OutputColumn {
-                name: field.to_owned(),
-                ty,
-                modifier: Modifier::None,
-                origin: (0, 0),
-            });
-        }
-        self.enter(Node::Project(Box::new(node), exprs), described, name, alias, columns)
-    }
-
-    /// Binds the call of a function that returns rows.
-    pub(super) fn rows_call(
-        &mut self,
-        name: &str,
-        mut bound: Vec<Typed>,
-    ) -> Result<(RowsFunction, Vec<Expr>, SqlType), SqlError> {
-        let types: Vec<SqlType> = bound.iter().map(|argument| argument.ty).collect();
-        let is_moment =
-            |ty: &SqlType| matches!(ty, SqlType::Timestamp | SqlType::Timestamptz | SqlType::Date);
-        match name {
-            "generate_series" if types.len() == 3 && types[..2].iter().any(is_moment) => {
-                let has_zone = !types[..2].contains(&SqlType::Timestamp);
-                let ty = if has_zone { SqlType::Timestamptz } else { SqlType::Timestamp };
-                let mut exprs = Vec::new();
-                for (argument, wanted) in bound.into_iter().zip([ty, ty, SqlType::Interval]) {
-                    exprs.push(self.coerce(argument, wanted, Castability::Implicit)?.expr);
-                }
-                Ok((RowsFunction::GenerateSeries, exprs, ty))
-            }
-            "generate_series" if matches!(types.len(), 2 | 3) => {
-                let (exprs, ty) = self.unify_all(bound, "generate_series")?;
-                let ty = if ty == SqlType::Text { SqlType::Int4 } else { ty };
-                if !ty.is_integer() {
-                    return Err(SqlError::unsupported(format!("generate_series of {ty}")));
-                }
-                Ok((RowsFunction::GenerateSeries, exprs, ty))
-            }
-            "unnest" if types.len() == 1 && types[0].element().is_some() => {
-                let array = bound.remove(0);
-                Ok((RowsFunction::Unnest, vec![array.expr], types[0].element().unwrap_or(SqlType::Text)))
-            }
-            "_pg_expandarray" if types.len() == 1 && types[0].element().is_some() => {
-                let element = types[0].element().unwrap_or(SqlType::Text);
-                Ok((RowsFunction::ExpandArray(element), vec![bound.remove(0).expr], SqlType::Record))
-            }
-            "generate_subscripts" if types.len() == 2 && types[0].element().is_some() => {
-                let dimension = bound.remove(1);
-                let dimension = self.coerce(dimension, SqlType::Int4, Castability::Assignment)?;
-                let array = bound.remove(0);
-                Ok((RowsFunction::GenerateSubscripts, vec![array.expr, dimension.expr], SqlType::Int4))
-            }
-            _ => Err(super::functions::no_function(name, &types)),
-        }
     }
 
     /// The rows of one table that a statement changes: its scope is entered.
@@ -514,46 +407,6 @@ impl Binder<'_> {
             when_locked: WhenLocked::Wait,
         })
     }
-}
-
-/// The words of the grammar, as `pg_get_keywords` returns them.
-fn keywords() -> (Node, Vec<OutputColumn>) {
-    use sqlparser::keywords::{
-        ALL_KEYWORDS, ALL_KEYWORDS_INDEX, RESERVED_FOR_COLUMN_ALIAS, RESERVED_FOR_TABLE_ALIAS,
-    };
-    let columns = [
-        ("word", SqlType::Text),
-        ("catcode", SqlType::Char),
-        ("barelabel", SqlType::Bool),
-        ("catdesc", SqlType::Text),
-        ("baredesc", SqlType::Text),
-    ];
-    let described = columns.map(|(name, ty)| OutputColumn {
-        name: name.to_owned(),
-        ty,
-        modifier: Modifier::None,
-        origin: (0, 0),
-    });
-    let row = |(word, keyword): (&&str, &sqlparser::keywords::Keyword)| {
-        let is_label = !RESERVED_FOR_COLUMN_ALIAS.contains(keyword);
-        let is_reserved = !is_label && RESERVED_FOR_TABLE_ALIAS.contains(keyword);
-        let (code, kind) = if is_reserved { ("R", "reserved") } else { ("U", "unreserved") };
-        let label = if is_label { "can be bare label" } else { "requires AS" };
-        let values = [
-            Value::from(word.to_lowercase()),
-            Value::text(code),
-            Value::Bool(is_label),
-            Value::text(kind),
-            Value::text(label),
-        ];
-        values.map(Expr::Const).into()
-    };
-    (Node::Values(ALL_KEYWORDS.iter().zip(ALL_KEYWORDS_INDEX).map(row).collect()), described.into())
-}
-
-/// Returns true for the name of a function that returns rows.
-pub(super) fn returns_rows(name: &str) -> bool {
-    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "_pg_expandarray")
 }
 
 /// Gives columns, the first of which has the number `start`, their places among those of `*`: the `first` ones come first.

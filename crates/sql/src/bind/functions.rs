@@ -2,12 +2,12 @@
 
 use sqlparser::ast;
 
-use super::{Binder, Typed, object_name};
+use super::{Binder, Typed, ident, object_name};
 use crate::aggregate::{Aggregate, AggregateCall};
 use crate::cast::{Castability, castability};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, SubqueryKind};
-use crate::functions::{ANY, Function, named};
+use crate::functions::{ANY, Function, named, tells_of_sizes};
 use crate::plan::SortKey;
 use crate::types::SqlType;
 
@@ -51,28 +51,57 @@ impl Binder<'_> {
                 format!("FILTER specified, but {name} is not an aggregate function"),
             ));
         }
-        let mut arguments = Vec::new();
+        let mut arguments = Arguments::default();
         if let Some(list) = list {
             if list.duplicate_treatment.is_some() || !list.clauses.is_empty() {
                 return Err(SqlError::unsupported(format!("a clause in the arguments of {name}")));
             }
-            for argument in &list.args {
-                arguments.push(self.argument(argument, &name)?);
-            }
+            arguments = self.arguments(&list.args, &name)?;
         }
         if let Some(set) = self.set_function(&name, &arguments)? {
             return Ok(set);
         }
-        self.named_call(&function.name, arguments).map_err(|error| {
+        self.call_with(&name, arguments).map_err(|error| {
             let position = self.position_of(&function.name);
             error.at(position)
         })
     }
 
+    /// Binds the arguments of a call, those by their places and those by names.
+    pub(super) fn arguments(
+        &mut self,
+        arguments: &[ast::FunctionArg],
+        function: &str,
+    ) -> Result<Arguments, SqlError> {
+        let mut bound = Arguments::default();
+        for argument in arguments {
+            let Some((name, value)) = named_argument(argument) else {
+                if !bound.names.is_empty() {
+                    return Err(SqlError::new(
+                        SqlState::SYNTAX_ERROR,
+                        "positional argument cannot follow named argument",
+                    ));
+                }
+                bound.values.push(self.argument(argument, function)?);
+                continue;
+            };
+            let name = ident(name);
+            if bound.names.contains(&name) {
+                return Err(SqlError::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("argument name \"{name}\" used more than once"),
+                ));
+            }
+            bound.values.push(self.expr(value)?);
+            bound.names.push(name);
+        }
+        Ok(bound)
+    }
+
     pub(super) fn argument(&mut self, argument: &ast::FunctionArg, name: &str) -> Result<Typed, SqlError> {
         match argument {
             ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => self.expr(expr),
-            _ => Err(SqlError::unsupported(format!("a named argument, or *, in the call of {name}"))),
+            _ => Err(SqlError::unsupported(format!("such an argument in the call of {name}"))),
         }
     }
 
@@ -149,14 +178,21 @@ impl Binder<'_> {
         let json = aggregate.json_argument();
         // The key of an object may be of any type.
         let needed = if json == Some(1) { Castability::Assignment } else { Castability::Implicit };
-        let first =
-            if json == Some(0) { self.json_of(first)? } else { self.coerce(first, wanted, needed)?.expr };
+        let unknown = |error: SqlError| match error.code {
+            SqlState::DATATYPE_MISMATCH => no_function(name, &types),
+            _ => error,
+        };
+        let first = match json {
+            Some(0) => self.json_of(first)?,
+            _ => self.coerce(first, wanted, needed).map_err(unknown)?.expr,
+        };
         let mut bound = vec![first];
         for rest in arguments {
+            let rest_type = if aggregate.is_of_pairs() { wanted } else { SqlType::Text };
             bound.push(if json == Some(1) {
                 self.json_of(rest)?
             } else {
-                self.coerce(rest, SqlType::Text, Castability::Implicit)?.expr
+                self.coerce(rest, rest_type, Castability::Implicit).map_err(unknown)?.expr
             });
         }
         if distinct && !order.is_empty() {
@@ -171,7 +207,7 @@ impl Binder<'_> {
         if matches!(argument.ty, SqlType::Json | SqlType::Jsonb) {
             return Ok(argument.expr);
         }
-        Ok(Expr::Call(resolve("to_json", &[ANY])?, vec![argument.expr]))
+        Ok(Expr::Call(resolve("to_json", &[ANY], &[])?.0, vec![argument.expr]))
     }
 
     /// The order in the arguments of an aggregate.
@@ -196,28 +232,43 @@ impl Binder<'_> {
 
     /// Binds the call of a function by its name.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>) -> Result<Typed, SqlError> {
+        self.call_with(name, Arguments { values: arguments, names: Vec::new() })
+    }
+
+    /// Binds the call of a function by its name, with arguments that may have names.
+    pub(super) fn call_with(&mut self, name: &str, arguments: Arguments) -> Result<Typed, SqlError> {
         match name {
+            _ if !arguments.names.is_empty() => {}
             "coalesce" => {
-                let (parts, ty) = self.unify_all(arguments, "COALESCE")?;
+                let (parts, ty) = self.unify_all(arguments.values, "COALESCE")?;
                 return Ok(Typed::new(Expr::Coalesce(parts), ty));
             }
-            "greatest" | "least" => return self.extreme(name == "greatest", arguments),
-            "nullif" => return self.null_if(arguments),
+            "greatest" | "least" => return self.extreme(name == "greatest", arguments.values),
+            "nullif" => return self.null_if(arguments.values),
             "array_cat" | "array_append" | "array_prepend" | "array_remove" | "arraycontains"
-            | "arraycontained" | "arrayoverlap" => return self.array_call(name, arguments),
+            | "arraycontained" | "arrayoverlap" => return self.array_call(name, arguments.values),
+            "width_bucket" if arguments.values.len() == 2 => return self.array_call(name, arguments.values),
             "array_position" => {
-                let bound = self.array_call("array_remove", arguments)?;
+                let bound = self.array_call("array_remove", arguments.values)?;
                 let Expr::Call(_, parts) = bound.expr else { return Ok(bound) };
-                let function = resolve(name, &[ANY, ANY])?;
+                let (function, _) = resolve(name, &[ANY, ANY], &[])?;
                 return Ok(Typed::new(Expr::Call(function, parts), function.result));
             }
             _ => {}
         }
+        self.table_call(name, arguments)
+    }
+
+    /// Binds the call of a function of the table of functions.
+    fn table_call(&mut self, name: &str, arguments: Arguments) -> Result<Typed, SqlError> {
         self.tells_of_locks |= name == "pg_blocking_pids";
-        let types: Vec<SqlType> = arguments.iter().map(|argument| argument.ty).collect();
-        let function = resolve(name, &types)?;
-        let mut bound = Vec::new();
-        for (at, argument) in arguments.into_iter().enumerate() {
+        self.tells_of_sizes |= tells_of_sizes(name);
+        let types = arguments.types();
+        let (function, places) = resolve(name, &types, &arguments.names)?;
+        let mut bound: Vec<Option<Expr>> = (0..function.arguments.len().max(types.len()))
+            .map(|at| function.default(at).cloned().map(Expr::Const))
+            .collect();
+        for (at, argument) in places.into_iter().zip(arguments.values) {
             let wanted = function.argument(at).unwrap_or(ANY);
             let is_document = match name {
                 "json_build_array" | "jsonb_build_array" => true,
@@ -225,7 +276,7 @@ impl Binder<'_> {
                 "to_json" | "to_jsonb" => matches!(argument.ty, SqlType::Json | SqlType::Jsonb),
                 _ => false,
             };
-            bound.push(if is_document {
+            bound[at] = Some(if is_document {
                 self.json_of(argument)?
             } else if wanted == ANY {
                 self.settled(argument)?.expr
@@ -233,6 +284,7 @@ impl Binder<'_> {
                 self.coerce(argument, wanted, Castability::Assignment)?.expr
             });
         }
+        let mut bound: Vec<Expr> = bound.into_iter().flatten().collect();
         if let ("to_json" | "to_jsonb", [SqlType::Json | SqlType::Jsonb]) = (name, &types[..]) {
             let document = bound.remove(0);
             let from = types[0];
@@ -253,10 +305,13 @@ impl Binder<'_> {
         };
         let element_at = match name {
             "array_append" | "array_remove" => Some(1),
-            "array_prepend" => Some(0),
+            "array_prepend" | "width_bucket" => Some(0),
             _ => None,
         };
         let (array, element) = if element_at == Some(0) { (&other, &one) } else { (&one, &other) };
+        if array.ty.element().is_none() && array.ty != SqlType::Unknown {
+            return Err(no_function(name, &types));
+        }
         // The wider type of what both bring decides.
         let own = array.ty.element();
         let brought = if element_at.is_some() { Some(element.ty) } else { element.ty.element() };
@@ -271,7 +326,7 @@ impl Binder<'_> {
             let wanted = if element_at == Some(at) { element_ty } else { array_ty };
             bound.push(self.coerce(argument, wanted, Castability::Implicit)?.expr);
         }
-        let function = resolve(name, &[ANY, ANY])?;
+        let (function, _) = resolve(name, &[ANY, ANY], &[])?;
         let ty = if function.result == ANY { array_ty } else { function.result };
         Ok(Typed::new(Expr::Call(function, bound), ty))
     }
@@ -306,15 +361,52 @@ impl Binder<'_> {
     }
 }
 
-/// The function that takes arguments of these types: exactly, or with the fewest conversions.
-fn resolve(name: &str, types: &[SqlType]) -> Result<&'static Function, SqlError> {
-    let cost = |function: &Function| -> Option<u32> {
-        if !function.takes(types.len()) {
-            return None;
-        }
+/// The arguments of a call: those by their places, and behind them those by names.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arguments {
+    pub(super) values: Vec<Typed>,
+    /// The names of the last ones.
+    pub(super) names: Vec<String>,
+}
+
+impl Arguments {
+    pub(super) fn types(&self) -> Vec<SqlType> {
+        self.values.iter().map(|argument| argument.ty).collect()
+    }
+}
+
+/// The name and the value of an argument that is given by its name.
+fn named_argument(argument: &ast::FunctionArg) -> Option<(&ast::Ident, &ast::Expr)> {
+    use ast::FunctionArgOperator::{Assignment, RightArrow};
+    match argument {
+        ast::FunctionArg::ExprNamed {
+            name: ast::Expr::Identifier(name),
+            arg: ast::FunctionArgExpr::Expr(value),
+            operator: Assignment | RightArrow,
+        } => Some((name, value)),
+        _ => None,
+    }
+}
+
+/// The value of an argument, whether it has a name or not.
+pub(super) fn argument_value(argument: &ast::FunctionArg) -> Option<&ast::Expr> {
+    match argument {
+        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(value)) => Some(value),
+        named => named_argument(named).map(|(_, value)| value),
+    }
+}
+
+/// The function that takes arguments of these types, the last of which have names, with the places of the arguments: exactly, or with
+/// the fewest conversions.
+fn resolve(
+    name: &str,
+    types: &[SqlType],
+    names: &[String],
+) -> Result<(&'static Function, Vec<usize>), SqlError> {
+    let cost = |function: &Function, places: &[usize]| -> Option<u32> {
         let mut total = 0;
-        for (at, ty) in types.iter().enumerate() {
-            let wanted = function.argument(at)?;
+        for (ty, at) in types.iter().zip(places) {
+            let wanted = function.argument(*at)?;
             total += match () {
                 () if *ty == wanted => 0,
                 () if *ty == SqlType::Unknown && wanted == SqlType::Text => 1,
@@ -334,8 +426,12 @@ fn resolve(name: &str, types: &[SqlType]) -> Result<&'static Function, SqlError>
         }
         Some(total)
     };
-    let best = named(name).filter_map(|function| cost(function).map(|cost| (cost, function)));
-    best.min_by_key(|(cost, _)| *cost).map(|(_, function)| function).ok_or_else(|| no_function(name, types))
+    let best = named(name).filter_map(|function| {
+        let places = function.places(types.len(), names)?;
+        cost(function, &places).map(|cost| (cost, function, places))
+    });
+    let best = best.min_by_key(|(cost, ..)| *cost);
+    best.map(|(_, function, places)| (function, places)).ok_or_else(|| no_function(name, types))
 }
 
 #[cold]

@@ -104,7 +104,9 @@ fn build(from: From, conjuncts: Vec<Expr>, used: &[usize], locks: &[Lock]) -> Re
         From::Nothing => Ok(filtered(Node::Values(vec![Vec::new()]), conjuncts)),
         From::Other { node, offset, .. } => {
             let is_locked = lock_of(locks, offset) != (false, WhenLocked::Wait);
-            if is_locked && !matches!(node, Node::Values(_) | Node::Rows(..) | Node::Virtual(_)) {
+            if is_locked
+                && !matches!(node, Node::Values(_) | Node::Rows(..) | Node::Ordinality(_) | Node::Virtual(_))
+            {
                 return Err(SqlError::unsupported("FOR UPDATE of a subquery"));
             }
             Ok(filtered(node, conjuncts.iter().map(|conjunct| shifted(conjunct, offset)).collect()))

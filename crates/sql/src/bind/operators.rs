@@ -107,6 +107,9 @@ impl Binder<'_> {
         if matches!(op, BinaryOperator::And | BinaryOperator::Or) {
             return self.logical(left, op, right);
         }
+        if *op == BinaryOperator::Overlaps {
+            return self.overlaps(left, right);
+        }
         if let Some(compared) = self.rows_compared(left, op, right)? {
             return Ok(compared);
         }
@@ -120,7 +123,7 @@ impl Binder<'_> {
         }
         match &*name {
             "||" if !is_document(one.ty) && !is_document(other.ty) => self.concat(one, other),
-            "->" | "->>" | "#>" | "#>>" | "@>" | "<@" | "?" | "||" | "-"
+            "->" | "->>" | "#>" | "#>>" | "#-" | "@>" | "<@" | "?" | "||" | "-"
                 if is_document(one.ty) || (is_document(other.ty) && matches!(&*name, "@>" | "<@" | "||")) =>
             {
                 self.of_document(&name, one, other)
@@ -214,6 +217,7 @@ impl Binder<'_> {
             "@>" => "contains",
             "<@" => "contained",
             "?" => "exists",
+            "#-" => "delete_path",
             "||" => "concat",
             _ => "delete",
         };

@@ -73,10 +73,15 @@ impl Binder<'_> {
         let Some(names) = self.scopes.iter().rev().map(of_table).find(|names| !names.is_empty()) else {
             return Ok(None);
         };
+        let is_alone = |column: &super::ScopeColumn| column.table == table && column.is_alone;
+        let is_value = self.scopes.iter().any(|scope| scope.columns.iter().any(is_alone));
         let mut bound = Vec::new();
         for column in &names {
             let column = ast::Ident { value: column.clone(), quote_style: Some('"'), span: name.span };
             bound.push(self.column(Some(table), &column)?);
+        }
+        if let (true, [value]) = (is_value, &bound[..]) {
+            return Ok(Some(value.clone()));
         }
         Ok(Some(row_value(bound, Some(names))))
     }
@@ -93,6 +98,23 @@ impl Binder<'_> {
             ast::Expr::Subquery(query) => self.compare_with_subquery(&ones, op, query).map(Some),
             _ => row_parts(right).map(|others| self.compare_rows(&ones, op, &others)).transpose(),
         }
+    }
+
+    /// Binds `OVERLAPS`: two rows of the beginning and the end, or the length, of a period.
+    pub(super) fn overlaps(&mut self, left: &ast::Expr, right: &ast::Expr) -> Result<Typed, SqlError> {
+        let mut bound = Vec::new();
+        for (side, word) in [(left, "left"), (right, "right")] {
+            let parts = row_parts(side).filter(|parts| parts.len() == 2).ok_or_else(|| {
+                SqlError::new(
+                    SqlState::SYNTAX_ERROR,
+                    format!("wrong number of parameters on {word} side of OVERLAPS expression"),
+                )
+            })?;
+            for part in parts.iter() {
+                bound.push(self.expr(part)?);
+            }
+        }
+        self.call("overlaps", bound)
     }
 
     /// Binds `(a, b) = (SELECT ..)`: the one row of the subquery, or NULL.

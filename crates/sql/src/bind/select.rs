@@ -2,6 +2,7 @@
 
 use sqlparser::ast;
 
+use super::functions::argument_value;
 use super::query::sort_key;
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::aggregate::{Aggregate, AggregateCall};
@@ -403,10 +404,9 @@ fn aggregates(expr: &ast::Expr) -> bool {
             let is_aggregate =
                 object_name(&function.name).is_ok_and(|(_, name)| Aggregate::named(&name).is_some());
             let inside = match &function.args {
-                ast::FunctionArguments::List(list) => list.args.iter().any(|argument| match argument {
-                    ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => aggregates(expr),
-                    _ => false,
-                }),
+                ast::FunctionArguments::List(list) => {
+                    list.args.iter().filter_map(argument_value).any(aggregates)
+                }
                 _ => false,
             };
             (is_aggregate && function.over.is_none()) || inside
@@ -468,6 +468,7 @@ pub(super) fn name_of(expr: &ast::Expr) -> String {
             Some(name) if name != "?column?" => name,
             _ => "case".to_owned(),
         },
+        ast::Expr::BinaryOp { op: ast::BinaryOperator::Overlaps, .. } => "overlaps".to_owned(),
         ast::Expr::Exists { .. } => "exists".to_owned(),
         ast::Expr::Array(_) => "array".to_owned(),
         ast::Expr::Tuple(_) => "row".to_owned(),

@@ -5,7 +5,8 @@
 
 use sqlparser::ast;
 
-use super::from::returns_rows;
+use super::functions::Arguments;
+use super::sets::returns_rows;
 use super::{Binder, Typed, object_name};
 use crate::aggregate::Aggregate;
 use crate::cast::Castability;
@@ -218,12 +219,12 @@ impl Binder<'_> {
     pub(super) fn set_function(
         &mut self,
         name: &str,
-        arguments: &[Typed],
+        arguments: &Arguments,
     ) -> Result<Option<Typed>, SqlError> {
         if !returns_rows(name) {
             return Ok(None);
         }
-        let (function, exprs, ty) = self.rows_call(name, arguments.to_vec())?;
+        let (function, exprs, ty) = self.rows_call(name, arguments.clone())?;
         let added = self.added().ok_or_else(|| {
             SqlError::unsupported(format!("{name} outside of FROM and the list of a SELECT"))
         })?;

@@ -238,9 +238,6 @@ impl Binder<'_> {
             self.needs_of(table, assignments.iter().map(|(column, _)| *column), Privileges::UPDATE);
             let filter =
                 update.selection.as_ref().map(|filter| self.condition(filter, "WHERE")).transpose()?;
-            if filter.as_ref().is_some_and(|filter| !filter.subqueries().is_empty()) {
-                return Err(SqlError::unsupported("a subquery in WHERE of ON CONFLICT DO UPDATE"));
-            }
             Ok((Some(assignments), filter))
         });
         self.scopes.pop();
@@ -270,17 +267,8 @@ impl Binder<'_> {
             }
         };
         let assignments = self.assignments(&update.assignments, &table)?;
-        // A row gets another key by going and coming again, which would take its children with it.
-        let is_key = |column: usize| {
-            table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == column))
-        };
-        let has_dependents = self.schema.tables.values().any(|child| {
-            child.meta.foreign_keys.iter().any(|foreign| foreign.cascade && foreign.parent == table.name)
-        });
-        if has_dependents && assignments.iter().any(|(column, _)| is_key(*column)) {
-            return Err(SqlError::unsupported(
-                "an UPDATE of a key that other tables refer to with ON DELETE CASCADE",
-            ));
+        if assignments.iter().any(|(column, _)| table.is_in_key(*column)) {
+            self.schema.keeps_children(&table)?;
         }
         let checks = self.table_checks(&table)?;
         let returning = self.returning(update.returning.as_deref())?;
@@ -528,6 +516,7 @@ fn scope_columns(table: &TableEntry, alias: &str) -> Vec<ScopeColumn> {
         merged_with: None,
         place: 0,
         is_hidden: false,
+        is_alone: false,
     };
     (1..).zip(&table.columns).map(column).collect()
 }

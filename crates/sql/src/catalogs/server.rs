@@ -240,7 +240,7 @@ const DATABASE: &[(&str, SqlType)] = &[
 
 fn databases(env: &Env) -> Vec<Row> {
     vec![vec![
-        int(5),
+        Value::Int(super::DATABASE_OID),
         text(&env.session.database),
         int(ROLE),
         int(6),

@@ -35,7 +35,7 @@ pub(super) static CATALOGS: &[Catalog] = &[
 ];
 
 /// The number of the one database.
-pub(super) const DATABASE_OID: i64 = 5;
+pub(crate) const DATABASE_OID: i64 = 5;
 
 const ACTIVITY: &[(&str, SqlType)] = &[
     ("datid", Oid),

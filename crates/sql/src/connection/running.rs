@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use atrapos::activity::LockActivity;
 use atrapos::catalog::Value as Stored;
-use atrapos::{Route, WorkerId};
+use atrapos::{Abort, Database, Route, WorkerId};
 use tokio::sync::oneshot;
 
 use super::planning::CachedPlan;
@@ -88,7 +87,10 @@ impl Connection {
         let session = self.session();
         let mut env = Env::new(params, session, schema);
         if planned.plan.tells_of_locks {
-            env.locks = Some(Box::pin(self.look_at_locks()).await?);
+            env.locks = Some(Box::pin(self.look(Database::locks)).await?);
+        }
+        if planned.plan.tells_of_sizes {
+            env.sizes = Some(Box::pin(self.look(Database::table_bytes)).await?);
         }
         let mut request = Request {
             plan: Arc::clone(&planned.plan),
@@ -135,10 +137,13 @@ impl Connection {
         self.ask_open(|reply| Command::Run(Box::new(request), reply)).await
     }
 
-    /// The locks that transactions hold now. Workers are asked by a thread that is not one of them.
-    async fn look_at_locks(&self) -> Result<Arc<Vec<LockActivity>>, SqlError> {
+    /// What the database tells now. Workers are asked by a thread that is not one of them.
+    async fn look<T: Send + Sync + 'static>(
+        &self,
+        at: fn(&Database) -> Result<T, Abort>,
+    ) -> Result<Arc<T>, SqlError> {
         let database = Arc::clone(self.database.database());
-        blocking(move || database.locks().map(Arc::new).map_err(|abort| SqlError::of_abort(&abort))).await
+        blocking(move || at(&database).map(Arc::new).map_err(|abort| SqlError::of_abort(&abort))).await
     }
 
     fn note_generation(&self) {
@@ -274,7 +279,7 @@ impl Connection {
 
 /// The route that a plan leads to; `None` if no key of it is known before it runs.
 pub(super) fn route_of(plan: &Plan, env: &mut Env) -> Result<Option<Route>, SqlError> {
-    let refused = |abort: atrapos::Abort| SqlError::of_abort(&abort);
+    let refused = |abort: Abort| SqlError::of_abort(&abort);
     if let Work::Insert(insert) = &plan.work {
         let (Node::Values(rows), Some(key)) = (&insert.source, insert.table.cluster_key()) else {
             return Ok(None);
@@ -314,7 +319,7 @@ pub(super) fn route_of(plan: &Plan, env: &mut Env) -> Result<Option<Route>, SqlE
 }
 
 fn scan_route(scan: &Scan, env: &Env) -> Result<Option<Route>, SqlError> {
-    let refused = |abort: atrapos::Abort| SqlError::of_abort(&abort);
+    let refused = |abort: Abort| SqlError::of_abort(&abort);
     let (table, meta, prefix, index) = match &scan.access {
         Access::Key(values) => match key_of(&scan.table, values, env)? {
             Some(key) => return scan.table.handle.at(&key).map(Some).map_err(refused),

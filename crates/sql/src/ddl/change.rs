@@ -145,9 +145,7 @@ impl Change<'_> {
                 return self.set_not_null(table, at, meta);
             }
             ast::AlterColumnOperation::DropNotNull => {
-                let is_key =
-                    table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == at));
-                if is_key {
+                if table.is_in_key(at) {
                     return Err(SqlError::new(
                         SqlState::INVALID_TABLE_DEFINITION,
                         format!("column \"{name}\" is in a primary key"),

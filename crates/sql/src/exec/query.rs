@@ -12,6 +12,7 @@ use crate::expr::{Expr, Row, Subquery};
 use crate::interval::Interval;
 use crate::plan::{JoinKind, Node, RowsFunction, Scan, SortKey, WhenLocked, compare_keys};
 use crate::record::Record;
+use crate::types::Modifier;
 use crate::value::Value;
 
 /// The right side of a join that is evaluated for each row of the left one.
@@ -47,6 +48,10 @@ impl Exec<'_, '_> {
                 Node::Scan(scan) => self.scan(scan, limit).await,
                 Node::Virtual(table) => Ok(catalogs::rows(*table, &self.env)),
                 Node::Rows(function, arguments) => self.function_rows(*function, arguments, limit).await,
+                Node::Ordinality(input) => {
+                    let rows = self.rows(input, limit).await?;
+                    Ok(numbered(rows))
+                }
                 Node::Filter(input, condition) => {
                     let rows = self.rows(input, None).await?;
                     self.filter(rows, condition).await
@@ -220,7 +225,10 @@ impl Exec<'_, '_> {
         match (function, &values[..]) {
             (RowsFunction::Unnest, [Value::Array(elements), ..]) => return Ok(elements.to_vec()),
             (RowsFunction::ExpandArray(element), [Value::Array(elements)]) => {
-                let record = |(value, number)| Value::Record(Record::expanded(element, value, number).into());
+                let record = |(value, number): (&Value, i64)| {
+                    let values = vec![value.clone(), Value::Int(number)];
+                    Value::Record(Record::of_fields(Modifier::Expanded(element), values).into())
+                };
                 return Ok(elements.iter().zip(1..).map(record).collect());
             }
             (RowsFunction::GenerateSubscripts, [Value::Array(elements), Value::Int(1)]) => {
@@ -231,6 +239,9 @@ impl Exec<'_, '_> {
                 [Value::Timestamp(from), Value::Timestamp(to), Value::Interval(step)],
             ) => {
                 return self.moments(*from, *to, *step);
+            }
+            (RowsFunction::Document(function), [Value::Text(document)]) => {
+                return Ok(function.rows(document)?);
             }
             (RowsFunction::GenerateSeries, _) => {}
             _ => return Ok(Vec::new()),
@@ -480,6 +491,14 @@ impl Exec<'_, '_> {
         let rows = self.rows(input, enough).await?;
         Ok(rows.into_iter().skip(skipped).take(most.unwrap_or(usize::MAX)).collect())
     }
+}
+
+/// The rows with their numbers behind them.
+fn numbered(mut rows: Vec<Row>) -> Vec<Row> {
+    for (row, number) in rows.iter_mut().zip(1..) {
+        row.push(Value::Int(number));
+    }
+    rows
 }
 
 /// The rows of one list that are, or are not, in another.

@@ -16,11 +16,14 @@ use crate::plan::{Access, Delete, Insert, Node, OutputColumn, Plan, Scan, Update
 use crate::schema::{ForeignMeta, IndexEntry, Schema, TableEntry, to_key_part, to_stored};
 use crate::value::Value;
 
-type Returned = Result<(usize, Option<Vec<Row>>), Fail>;
+pub(super) type Returned = Result<(usize, Option<Vec<Row>>), Fail>;
 
 impl Exec<'_, '_> {
     pub(super) async fn insert(&mut self, insert: &Insert) -> Returned {
         let rows = self.rows(&insert.source, None).await?;
+        if let Some(assignments) = &insert.on_conflict {
+            return self.insert_or_update(insert, assignments, rows).await;
+        }
         let (mut count, mut returned) = (0, Vec::new());
         // Rows that may refer to each other are checked when all of them are there.
         let most = if insert.table.refers_to_itself() { usize::MAX } else { BATCH };
@@ -29,18 +32,10 @@ impl Exec<'_, '_> {
             if self.tick()? {
                 self.pause().await;
             }
-            let mut row = self.eval_all(&insert.values, &source).await?;
+            let row = self.eval_all(&insert.values, &source).await?;
             check_row(&insert.table, &insert.checks, &self.env, &row)?;
-            if insert.on_conflict.is_some() {
-                match self.put(insert, row).await? {
-                    Some(put) => row = put,
-                    None => continue,
-                }
-                self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
-            } else {
-                self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
-                batch.push(row);
-            }
+            self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
+            batch.push(row);
             count += 1;
             if batch.len() >= most {
                 self.insert_rows(&insert.table, &batch).await?;
@@ -51,7 +46,7 @@ impl Exec<'_, '_> {
         Ok((count, insert.returning.as_ref().map(|_| returned)))
     }
 
-    fn return_row(
+    pub(super) fn return_row(
         &self,
         returning: Option<&(Vec<Expr>, Vec<OutputColumn>)>,
         row: &[Value],
@@ -64,51 +59,8 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
-    /// Inserts a row unless its key is taken, and does what `ON CONFLICT` says if so; returns the row that is there then, unless nothing was done.
-    async fn put(&mut self, insert: &Insert, row: Row) -> Result<Option<Row>, Fail> {
-        let table = &insert.table;
-        let on_conflict = insert.on_conflict.as_deref().unwrap_or_default();
-        let done = match table.handle.insert_values_if_absent(stored(table, &row)) {
-            Ok(insertion) => self.tx()?.run(insertion).await,
-            Err(abort) => Err(abort),
-        };
-        if done.map_err(|abort| explain(&self.env.schema, table, &[&row], abort))? {
-            return Ok(Some(row));
-        }
-        if on_conflict.is_empty() {
-            return Ok(None);
-        }
-        let key: Vec<Expr> = match table.cluster_key() {
-            Some(key) => key.columns.iter().map(|(column, _)| Expr::Const(row[*column].clone())).collect(),
-            None => return Ok(None),
-        };
-        let Some(key) = key_of(table, &key, &self.env)? else { return Ok(None) };
-        let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
-        let decide = move |stored: &DynRow| {
-            let Work::Insert(insert) = &plan.work else { return Ok((Revision::Keep, Ok(None))) };
-            let all: Vec<usize> = (0..insert.table.columns.len()).collect();
-            let mut both = decode(&insert.table, &all, stored)?;
-            both.extend(row);
-            let Some(assignments) = &insert.on_conflict else { return Ok((Revision::Keep, Ok(None))) };
-            match insert.conflict_filter.as_ref().map_or(Ok(true), |filter| filter.holds(&env, &both)) {
-                Ok(true) => {}
-                Ok(false) => return Ok((Revision::Keep, Ok(None))),
-                Err(error) => return Ok((Revision::Keep, Err(error))),
-            }
-            Ok(revised(&insert.table, assignments, &insert.checks, &env, both))
-        };
-        let revised = self.tx()?.revise_row(&table.handle, &key, decide).await?;
-        match revised {
-            Some(row) => Ok(row?),
-            None => Err(Abort::because(AbortReason::Deadlock, "the row of the conflict is gone").into()),
-        }
-    }
-
     pub(super) async fn update(&mut self, update: &Update) -> Returned {
         let table = &update.scan.table;
-        let is_key = |column: usize| {
-            table.cluster_key().is_some_and(|key| key.columns.iter().any(|(part, _)| *part == column))
-        };
         let has_subqueries = update
             .assignments
             .iter()
@@ -118,7 +70,7 @@ impl Exec<'_, '_> {
         if let Access::Key(values) = &update.scan.access
             && !has_subqueries
             && update.from.is_none()
-            && !update.assignments.iter().any(|(column, _)| is_key(*column))
+            && !update.assignments.iter().any(|(column, _)| table.is_in_key(*column))
         {
             let Some(key) = key_of(table, values, &self.env)? else {
                 return Ok((0, update.returning.as_ref().map(|_| Vec::new())));
@@ -129,7 +81,7 @@ impl Exec<'_, '_> {
         // Subqueries read the rows of before the statement, so all are evaluated before any is written.
         let changed = self.changed(update, found).await?;
         let (mut count, mut returned) = (0, Vec::new());
-        let moves = update.assignments.iter().any(|(column, _)| is_key(*column));
+        let moves = update.assignments.iter().any(|(column, _)| table.is_in_key(*column));
         let mut moved = Vec::new();
         for Found { key, row: new } in changed {
             if self.tick()? {
@@ -248,7 +200,7 @@ impl Exec<'_, '_> {
     }
 
     /// Inserts rows that have been checked.
-    async fn insert_rows(&mut self, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
+    pub(super) async fn insert_rows(&mut self, table: &TableEntry, rows: &[Row]) -> Result<(), Fail> {
         let done = insert_all(self.tx()?, table, rows).await;
         done.map_err(|abort| explain(&self.env.schema, table, &rows.iter().collect::<Vec<_>>(), abort))
     }
@@ -310,7 +262,7 @@ fn stored_assignments(
 }
 
 /// The fate of a row that was found: its revision, and the row that it becomes.
-type Revised = (Revision, Result<Option<Row>, SqlError>);
+pub(super) type Revised = (Revision, Result<Option<Row>, SqlError>);
 
 fn decide_update(plan: &Plan, env: &Env, stored: &DynRow) -> Result<Revised, Abort> {
     let Work::Update(update) = &plan.work else { return Ok((Revision::Keep, Ok(None))) };
@@ -323,7 +275,7 @@ fn decide_update(plan: &Plan, env: &Env, stored: &DynRow) -> Result<Revised, Abo
 }
 
 /// Assigns columns of a row, which may have the columns of another one behind its own.
-fn revised(
+pub(super) fn revised(
     table: &TableEntry,
     assignments: &[(usize, Expr)],
     checks: &[(String, Expr)],
@@ -404,7 +356,7 @@ fn quoted(why: &str) -> &str {
 }
 
 /// The error of an abort that a change of rows of a table has led to, with the constraint by its name.
-fn explain(schema: &Schema, table: &TableEntry, rows: &[&Row], abort: Abort) -> Fail {
+pub(super) fn explain(schema: &Schema, table: &TableEntry, rows: &[&Row], abort: Abort) -> Fail {
     explain_row(schema, table, rows, abort).0
 }
 

@@ -79,7 +79,7 @@ impl Document {
     }
 }
 
-fn read(values: &[Value], at: usize, ty: SqlType) -> Result<Document, SqlError> {
+pub(super) fn read(values: &[Value], at: usize, ty: SqlType) -> Result<Document, SqlError> {
     Document::read(text(values, at), ty)
 }
 

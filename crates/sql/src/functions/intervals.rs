@@ -1,12 +1,12 @@
 //! Functions of intervals, and the operators of dates, times and intervals, by their names in `pg_proc`.
 
-use super::{Function, float, int, invalid_parameter, strict, text};
+use super::{Function, float, invalid_parameter, lenient, strict, text};
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
 use crate::interval::Interval;
 use crate::numeric::Numeric;
 use crate::types::SqlType::{
-    self, Bool, Date, Float8, Int4, Interval as Span, Numeric as Num, Text, Time, Timestamp, Timestamptz,
+    self, Bool, Date, Float8, Interval as Span, Numeric as Num, Text, Time, Timestamp, Timestamptz,
 };
 use crate::value::Value;
 
@@ -68,25 +68,18 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("date_part", &[Text, Span], Float8, |_, a| as_float(extract(text(a, 0), span(a, 1))?)),
     strict("date_part", &[Text, Time], Float8, |_, a| as_float(extract_time(text(a, 0), time(a, 1))?)),
     strict("date_trunc", &[Text, Span], Span, |_, a| truncate(text(a, 0), span(a, 1)).map(Value::Interval)),
-    strict("make_time", &[Int4, Int4, Float8], Time, |_, a| {
-        let micros = (int(a, 0) * 3600 + int(a, 1) * 60) * 1_000_000 + (float(a, 2) * 1e6).round() as i64;
-        let fits =
-            (0..=24).contains(&int(a, 0)) && (0..60).contains(&int(a, 1)) && (0..=DAY).contains(&micros);
-        if fits && (0.0..61.0).contains(&float(a, 2)) { Ok(Value::Time(micros)) } else { Err(out_of_range()) }
-    }),
-    strict("make_timestamp", &[Int4, Int4, Int4, Int4, Int4, Float8], Timestamp, |_, a| {
-        let date = format!("{:04}-{}-{}", int(a, 0), int(a, 1), int(a, 2));
-        let days = crate::datetime::parse_date(&date)?;
-        let fits = (0..24).contains(&int(a, 3))
-            && (0..60).contains(&int(a, 4))
-            && (0.0..61.0).contains(&float(a, 5));
-        if !fits {
-            return Err(out_of_range());
-        }
-        let seconds = (int(a, 3) * 60 + int(a, 4)) * 60;
-        let micros = seconds * 1_000_000 + (float(a, 5) * 1e6).round() as i64;
-        Ok(Value::Timestamp(i64::from(days) * DAY + micros))
-    }),
+    lenient("overlaps", &[Timestamp, Timestamp, Timestamp, Timestamp], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Timestamp, Timestamp, Timestamp, Span], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Timestamp, Span, Timestamp, Timestamp], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Timestamp, Span, Timestamp, Span], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Timestamptz, Timestamptz, Timestamptz, Timestamptz], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Timestamptz, Timestamptz, Timestamptz, Span], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Timestamptz, Span, Timestamptz, Timestamptz], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Timestamptz, Span, Timestamptz, Span], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Time, Time, Time, Time], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Time, Time, Time, Span], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Time, Span, Time, Time], Bool, |_, a| overlap(a)),
+    lenient("overlaps", &[Time, Span, Time, Span], Bool, |_, a| overlap(a)),
     strict("timezone", &[Text, Timestamp], Timestamptz, |_, a| in_zone(text(a, 0), moment(a, 1), -1)),
     strict("timezone", &[Text, Timestamptz], Timestamp, |_, a| in_zone(text(a, 0), moment(a, 1), 1)),
 ];
@@ -116,15 +109,15 @@ fn after(values: &[Value], span: Interval) -> Result<Value, SqlError> {
     span.after(moment(values, 0)).map(Value::Timestamp)
 }
 
-#[cold]
-fn out_of_range() -> SqlError {
-    SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "time field value out of range")
+/// Returns true for the names of UTC.
+pub(super) fn is_utc(zone: &str) -> bool {
+    matches!(&zone.trim().to_ascii_uppercase()[..], "UTC" | "GMT" | "Z" | "ETC/UTC" | "ZULU" | "UCT")
 }
 
 /// A moment as the clocks of a zone show it (`direction` 1), or the moment that they show so. Zones are UTC and offsets from it.
 fn in_zone(zone: &str, moment: i64, direction: i64) -> Result<Value, SqlError> {
     let trimmed = zone.trim();
-    if matches!(&trimmed.to_ascii_uppercase()[..], "UTC" | "GMT" | "Z" | "ETC/UTC" | "ZULU" | "UCT") {
+    if is_utc(trimmed) {
         return Ok(Value::Timestamp(moment));
     }
     // A bare offset counts westward, as in POSIX.
@@ -134,6 +127,40 @@ fn in_zone(zone: &str, moment: i64, direction: i64) -> Result<Value, SqlError> {
         None => Err(invalid_parameter(format!("time zone \"{zone}\" not recognized"))
             .hint("The zones are UTC and offsets from it, such as '-02:00'.")),
     }
+}
+
+/// The end of a period that begins with the value in a place: the next value, or the moment that it is after the beginning.
+fn end_of(values: &[Value], at: usize) -> Result<Value, SqlError> {
+    Ok(match (&values[at], &values[at + 1]) {
+        (Value::Null, Value::Interval(_)) => Value::Null,
+        (Value::Timestamp(moment), Value::Interval(span)) => Value::Timestamp(span.after(*moment)?),
+        (Value::Time(time), Value::Interval(span)) => Value::Time((time + span.micros % DAY).rem_euclid(DAY)),
+        (_, end) => end.clone(),
+    })
+}
+
+/// The beginning and the end of a period, in their order; the one that is there comes first. `None` if there is none.
+fn period(values: &[Value], at: usize) -> Result<Option<(Value, Value)>, SqlError> {
+    let (start, end) = (values[at].clone(), end_of(values, at)?);
+    if start.is_null() && end.is_null() {
+        return Ok(None);
+    }
+    // NULL is greater than all others.
+    Ok(Some(if start.total_cmp(&end).is_le() { (start, end) } else { (end, start) }))
+}
+
+/// Returns whether two periods overlap: each has its beginning, and not its end unless that is its beginning, too. NULL if an end that
+/// is not known decides.
+fn overlap(values: &[Value]) -> Result<Value, SqlError> {
+    let (Some(one), Some(other)) = (period(values, 0)?, period(values, 2)?) else { return Ok(Value::Null) };
+    let (first, second) = if one.0.total_cmp(&other.0).is_le() { (one, other) } else { (other, one) };
+    let is_known = !first.1.is_null() && !second.1.is_null();
+    Ok(match second.0.total_cmp(&first.0).is_eq() {
+        true if is_known => Value::Bool(true),
+        false if !first.1.is_null() && second.0.total_cmp(&first.1).is_lt() => Value::Bool(true),
+        false if is_known => Value::Bool(false),
+        _ => Value::Null,
+    })
 }
 
 fn whole(number: i64) -> Value {

@@ -6,7 +6,7 @@ use crate::datetime::{DAY, date_of_days, days_of_date};
 use crate::error::{SqlError, SqlState};
 use crate::format::out_of_range;
 use crate::numeric::Numeric;
-use crate::types::SqlType::{self, Date, Float8, Int4, Int8, Numeric as Num, Text, Timestamp, Timestamptz};
+use crate::types::SqlType::{self, Float8, Int4, Int8, Numeric as Num, Text, Timestamp, Timestamptz};
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -96,9 +96,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
             return Err(SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, "timestamp out of range"));
         }
         Ok(Value::Timestamp(micros.round() as i64))
-    }),
-    strict("make_date", &[Int4, Int4, Int4], Date, |_, a| {
-        crate::datetime::parse_date(&format!("{:04}-{}-{}", int(a, 0), int(a, 1), int(a, 2))).map(Value::Date)
     }),
 ];
 

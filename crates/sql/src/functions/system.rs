@@ -6,6 +6,7 @@ use crate::catalogs;
 use crate::datetime::DAY;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
+use crate::format::text_of;
 use crate::roles::{Object, Privileges, denied};
 use crate::schema::TableEntry;
 use crate::session;
@@ -81,10 +82,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::text(function.result.name())))
     }),
     strict("pg_get_function_arguments", &[Oid], Text, |_, a| {
-        let names = |function: &Function| {
-            function.arguments.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ")
-        };
-        Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::from(names(function))))
+        Ok(super::of(int(a, 0)).map_or(Value::Null, |function| Value::from(described(function))))
     }),
     lenient("pg_get_statisticsobjdef_columns", &[Oid], Text, |_, _| Ok(Value::Null)),
     lenient("pg_get_partkeydef", &[Oid], Text, |_, _| Ok(Value::Null)),
@@ -92,7 +90,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("obj_description", &[Oid, Name], Text, |env, a| Ok(comment_of(env, int(a, 0), 0))),
     lenient("shobj_description", &[Oid, Name], Text, |_, _| Ok(Value::Null)),
     strict("col_description", &[Oid, Int4], Text, |env, a| Ok(comment_of(env, int(a, 0), int(a, 1)))),
-    strict("pg_size_pretty", &[Int8], Text, |_, a| Ok(Value::from(pretty_size(int(a, 0))))),
     strict("to_regclass", &[Text], Regclass, |env, a| {
         let oid = env.schema.oid_of(&crate::cast::unquoted(text(a, 0)));
         Ok(oid.map_or(Value::Null, |oid| Value::Int(oid.into())))
@@ -159,23 +156,14 @@ fn view_definition(env: &Env, oid: i64) -> Value {
 }
 
 /// A number of bytes in the largest unit in which it has two digits or more.
-fn pretty_size(bytes: i64) -> String {
-    let (mut size, mut unit) = (i128::from(bytes), "bytes");
-    if size.abs() < 10 * 1024 {
-        return format!("{size} {unit}");
-    }
-    // One more bit than the unit has, for rounding.
-    size /= 512;
-    for next in ["kB", "MB", "GB", "TB", "PB"] {
-        unit = next;
-        if size.abs() < 20 * 1024 - 1 {
-            break;
-        }
-        if next != "PB" {
-            size /= 1024;
-        }
-    }
-    format!("{} {unit}", (size + size.signum()) / 2)
+/// The arguments of a function, as a definition would have them.
+fn described(function: &Function) -> String {
+    let argument = |(at, ty): (usize, &SqlType)| {
+        let named = function.names.get(at).map_or(String::new(), |name| format!("{name} "));
+        let default = function.default(at).map(|value| format!(" DEFAULT {}", text_of(value, *ty)));
+        format!("{named}{ty}{}", default.unwrap_or_default())
+    };
+    function.arguments.iter().enumerate().map(argument).collect::<Vec<_>>().join(", ")
 }
 
 /// The comment on a table, or on its column of a number from 1.

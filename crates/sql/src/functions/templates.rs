@@ -10,6 +10,7 @@ use super::numbers::iso_week;
 use super::{Function, int, invalid_parameter, strict, text};
 use crate::datetime::{DAY, date_of_days, days_of_date};
 use crate::error::{SqlError, SqlState};
+use crate::format::out_of_range;
 use crate::interval::Interval;
 use crate::numeric::Numeric;
 use crate::types::SqlType::{
@@ -21,9 +22,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("to_char", &[Timestamp, Text], Text, |_, a| shown(&Moment::of(a), text(a, 1))),
     strict("to_char", &[Timestamptz, Text], Text, |_, a| shown(&Moment::of(a), text(a, 1))),
     strict("to_char", &[Span, Text], Text, |_, a| shown(&Moment::of(a), text(a, 1))),
-    strict("to_char", &[Int8, Text], Text, |_, a| {
-        number(Numeric::of_integer(int(a, 0).into()), text(a, 1)).map(Value::from)
-    }),
+    strict("to_char", &[Int8, Text], Text, |_, a| integer(int(a, 0), text(a, 1))),
     strict("to_char", &[Num, Text], Text, |_, a| match a.first() {
         Some(Value::Numeric(value)) => number(*value, text(a, 1)).map(Value::from),
         _ => Ok(Value::Null),
@@ -382,13 +381,51 @@ struct NumberTemplate {
     whole: Vec<char>,
     fraction: Vec<char>,
     has_point: bool,
+    /// The digits behind `V`, if the template has it: the number is shown so many times ten.
+    shift: Option<u32>,
     sign: Option<&'static str>,
     ordinal: Option<bool>,
 }
 
+#[cold]
+fn two_points(parsed: &NumberTemplate, second: char) -> SqlError {
+    let is_shift = matches!(second, 'V' | 'v');
+    if parsed.has_point != is_shift {
+        let what = if is_shift { "V" } else { "decimal points" };
+        return SqlError::new(SqlState::SYNTAX_ERROR, format!("multiple {what} in a template of a number"));
+    }
+    SqlError::new(SqlState::SYNTAX_ERROR, "cannot use \"V\" and decimal point together")
+}
+
+impl NumberTemplate {
+    /// The number of digits before the point.
+    fn places(&self) -> usize {
+        self.whole.iter().filter(|place| **place != ',').count()
+    }
+
+    /// The number that is shown for another one.
+    fn shown(&self, value: Numeric) -> Result<Numeric, SqlError> {
+        match self.shift {
+            None => Ok(value),
+            Some(shift) => {
+                let factor = 10_i128.checked_pow(shift).ok_or_else(|| out_of_range(Num))?;
+                value.checked_mul(Numeric::of_integer(factor))
+            }
+        }
+    }
+}
+
+/// The text of an integer, which is one also after `V` has moved its digits.
+fn integer(value: i64, template: &str) -> Result<Value, SqlError> {
+    let value = Numeric::of_integer(value.into());
+    let shown = number_template(template)?.shown(value)?;
+    i64::try_from(shown.unscaled).map_err(|_| out_of_range(Int8))?;
+    number(value, template).map(Value::from)
+}
+
 fn number_template(template: &str) -> Result<NumberTemplate, SqlError> {
     let mut parsed = NumberTemplate { fills: true, ..NumberTemplate::default() };
-    let mut rest = template;
+    let (mut rest, mut sign_at) = (template, None);
     while let Some(c) = rest.chars().next() {
         let word = |word: &str| rest.get(..word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
         let length = match c {
@@ -415,14 +452,26 @@ fn number_template(template: &str) -> Result<NumberTemplate, SqlError> {
                 2
             }
             'S' | 's' => {
-                parsed.sign = Some(if parsed.whole.is_empty() { "S" } else { "S behind" });
+                let before = parsed.places() - parsed.shift.unwrap_or(0) as usize;
+                sign_at = Some(before).filter(|_| !parsed.has_point);
+                parsed.sign = Some(if parsed.has_point { "S behind" } else { "S" });
                 1
             }
-            '.' | 'D' | 'd' if !parsed.has_point => {
+            '.' | 'D' | 'd' | 'V' | 'v' if parsed.has_point || parsed.shift.is_some() => {
+                return Err(two_points(&parsed, c));
+            }
+            '.' | 'D' | 'd' => {
                 parsed.has_point = true;
                 1
             }
+            'V' | 'v' => {
+                parsed.shift = Some(0);
+                1
+            }
             '9' | '0' | ',' | 'G' | 'g' => {
+                if c == '9' {
+                    parsed.shift = parsed.shift.map(|shift| shift + 1);
+                }
                 let place = if matches!(c, 'G' | 'g') { ',' } else { c };
                 if parsed.has_point {
                     parsed.fraction.push(place);
@@ -433,10 +482,14 @@ fn number_template(template: &str) -> Result<NumberTemplate, SqlError> {
             }
             other => {
                 return Err(SqlError::unsupported(format!("'{other}' in a template of a number"))
-                    .hint("A template has 9, 0, a point, a comma, FM, S, MI, PR and th."));
+                    .hint("A template has 9, 0, a point, a comma, V, FM, S, MI, PR and th."));
             }
         };
         rest = &rest[length..];
+    }
+    // A sign among the digits stands before them.
+    if parsed.sign == Some("S") && sign_at == Some(parsed.places()) {
+        parsed.sign = Some("S behind");
     }
     Ok(parsed)
 }
@@ -444,12 +497,12 @@ fn number_template(template: &str) -> Result<NumberTemplate, SqlError> {
 fn number(value: Numeric, template: &str) -> Result<String, SqlError> {
     let parsed = number_template(template)?;
     let places = parsed.fraction.iter().filter(|place| **place != ',').count();
-    let rounded = value.rescale(u8::try_from(places).unwrap_or(38))?;
+    let rounded = parsed.shown(value)?.rescale(u8::try_from(places).unwrap_or(38))?;
     let is_negative = rounded.unscaled < 0;
     let digits = format!("{:0>width$}", rounded.unscaled.unsigned_abs().to_string(), width = places + 1);
     let (whole, fraction) = digits.split_at(digits.len() - places);
     let whole = if whole == "0" { "" } else { whole };
-    let room = parsed.whole.iter().filter(|place| **place != ',').count();
+    let room = parsed.places();
     let is_too_long = whole.len() > room;
     let mut body = String::new();
     let (mut at, mut is_open) = (0, false);
@@ -522,11 +575,20 @@ fn signed(parsed: &NumberTemplate, body: &str, is_negative: bool, whole: &str) -
 }
 
 fn read_number(whole: &str, template: &str) -> Result<Value, SqlError> {
-    number_template(template)?;
+    let shift = number_template(template)?.shift;
     let digits: String = whole.chars().filter(|c| c.is_ascii_digit() || matches!(c, '.' | '-')).collect();
     let is_bracketed = whole.contains('<') && whole.contains('>');
     let parsed = Numeric::parse(digits.trim_matches('-'));
     let value = parsed
         .map_err(|_| invalid_parameter(format!("invalid input syntax for type numeric: \"{whole}\"")))?;
+    let value = match shift {
+        None => value,
+        Some(shift) => {
+            let scale = shift.max(16);
+            let factor = 10_i128.checked_pow(scale - shift).ok_or_else(|| out_of_range(Num))?;
+            let scale = u8::try_from(scale).map_err(|_| out_of_range(Num))?;
+            value.checked_mul(Numeric { unscaled: factor, scale })?
+        }
+    };
     Ok(Value::Numeric(if digits.contains('-') || is_bracketed { value.negate() } else { value }))
 }

@@ -899,3 +899,312 @@ create table has_own (has_own int, other int)
 insert into has_own values (1, 2)
 select has_own from has_own
 drop table rowed, has_own
+-- Statistics and bits of groups.
+create table measured (id int primary key, g text, small smallint, big bigint, x numeric(10,3), y double precision, z real)
+insert into measured values (1, 'a', 6, 1000000000000000000, 1.5, 2.5, 0.1), (2, 'a', 3, 3000000000000000000, 2.25, 1e10, 0.2), (3, 'b', -1, 5, -7.125, -2.5, 3), (4, 'b', null, null, null, null, null), (5, 'c', 12, 7, 0, 0, 0)
+select stddev(small), stddev_samp(small), stddev_pop(small), variance(small), var_samp(small), var_pop(small) from measured
+select stddev(id), variance(id), stddev_pop(id), var_pop(id) from measured
+select stddev(x), variance(x), stddev_pop(x), var_pop(x) from measured
+select stddev(y), variance(y), stddev_pop(y), var_pop(y) from measured
+select stddev(z), variance(z), stddev_pop(z), var_pop(z) from measured
+select g, stddev(x), var_pop(x), variance(y), stddev_pop(small) from measured group by g order by g
+select variance(a), var_pop(a), stddev(a), stddev_pop(a) from (values (5.00), (5.0)) v(a)
+select variance(a), var_pop(a) from (values (null::int)) v(a)
+select variance(id), var_pop(id), stddev(y), stddev_pop(x) from measured where false
+select variance(distinct a), var_pop(distinct a), var_pop(a) from (values (1), (1), (4), (null)) v(a)
+select variance(id) filter (where id > 2), stddev_pop(x) filter (where false) from measured
+select id, variance(id) over (order by id), stddev_pop(x) over (partition by g order by id), bit_or(small) over (order by id) from measured order by id
+select variance(a) from (values (0.0001), (0.0002), (0.00035)) v(a)
+select stddev(a), var_pop(a) from (values (123456789.123), (987654321.321), (-555.5)) v(a)
+select var_pop(a), stddev_pop(a) from (values (1e18::bigint), (3e18::bigint)) v(a)
+select variance(a) from (values ('NaN'::float8), (1)) v(a)
+select var_pop(a) from (values ('Infinity'::float8)) v(a)
+select var_pop(a), stddev(a) from (values ('Infinity'::float8), (1), (2)) v(a)
+select variance(a) from (values (1e200::float8), (-1e200)) v(a)
+select variance('x')
+select variance('1')
+select variance(true)
+select variance(interval '1 day')
+select variance()
+select stddev(1, 2)
+select bit_and(a), bit_or(a), bit_xor(a) from (values (6), (3), (null)) v(a)
+select bit_and(small), bit_or(big), bit_xor(id) from measured
+select bit_and(a), bit_or(a), bit_xor(a) from (values (null::bigint)) v(a)
+select g, bit_and(id), bit_xor(distinct id) from measured group by g order by g
+select bit_xor(distinct a), bit_xor(a) from (values (1), (1), (6)) v(a)
+select bit_and(1.5)
+select bit_or(true)
+select corr(y, x), covar_pop(y, x), covar_samp(y, x) from measured
+select regr_avgx(y, x), regr_avgy(y, x), regr_count(y, x), regr_r2(y, x), regr_sxx(y, x), regr_sxy(y, x), regr_syy(y, x) from measured
+select regr_intercept(b, a), regr_slope(b, a), regr_r2(b, a), corr(b, a), covar_samp(b, a), regr_count(b, a) from (values (1, 2), (2, 4.5), (3, 5), (null, 6), (7, null)) v(a, b)
+select regr_intercept(b, a), regr_slope(b, a), regr_r2(b, a), corr(b, a), covar_samp(b, a), regr_count(b, a) from (values (1, 2)) v(a, b)
+select regr_r2(b, a), regr_r2(a, b), corr(a, b), regr_slope(b, a) from (values (1, 5), (2, 5)) v(a, b)
+select regr_count(b, a), regr_avgx(b, a), covar_pop(b, a), corr(b, a) from (values (1, 2)) v(a, b) where false
+select corr(a, 'x') from (values (1)) v(a)
+select corr(1)
+select corr(true, 1)
+select corr(1, true)
+select corr(distinct b, a), regr_count(distinct b, a) filter (where a < 3) from (values (1, 2), (1, 2), (2, 5), (3, 1)) v(a, b)
+select a, regr_count(b, a) over (order by a), covar_pop(b, a) over (order by a) from (values (1, 2), (2, 5), (3, 1)) v(a, b)
+select 0.00 / 3, 0 / 3.000, avg(a) from (values (0.00), (0.0)) v(a)
+drop table measured
+-- Documents that are changed, and their parts as rows.
+select jsonb_set('{"a": 1, "b": [1, 2, {"c": 3}]}', '{a}', '2'), jsonb_set('{"a": 1}', '{b}', '"x"'), jsonb_set('{"a": 1}', '{b}', '2', false)
+select jsonb_set('{"b": [1, 2, {"c": 3}]}', '{b,2,c}', '[4]'), jsonb_set('{"b": [1, 2]}', '{b,-1}', '9'), jsonb_set('{"b": [1, 2]}', '{b,7}', '9'), jsonb_set('{"b": [1, 2]}', '{b,-7}', '9'), jsonb_set('{"b": [1, 2]}', '{b,7}', '9', false)
+select jsonb_set('{"a": 1}', '{}', '2'), jsonb_set('{}', '{a}', '1'), jsonb_set('{}', '{a}', '1', false), jsonb_set('[]', '{5}', '1'), jsonb_set('[]', '{-5}', '1'), jsonb_set('{"a": 1}', '{x,y}', '2'), jsonb_set('{"a": 1}', '{a,y}', '2')
+select jsonb_set(null, '{a}', '1'), jsonb_set('{}', null, '1'), jsonb_set('{}', '{a}', null), jsonb_set('{}', '{a}', '1', null)
+select jsonb_set('{"a": null}', '{a}', 'null'), jsonb_set('{"aa": 1, "b": 2}', '{c}', '3')
+select jsonb_set('1', '{a}', '2')
+select jsonb_set('[1, 2]', '{a}', '2')
+select jsonb_set('{"a": 1}', array[null]::text[], '2')
+select jsonb_set('{"a": [1]}', '{a, 1.5}', '2')
+select jsonb_set('{"a": 1}', '{a}', 'nonsense')
+select jsonb_set('{"a": 1}'::json, '{a}', '2')
+select jsonb_set(jsonb_in => '{"a": 1}', path => '{b}', replacement => '2', create_if_missing => false), jsonb_set('{"a": 1}', replacement := '3', path := '{a}')
+select jsonb_insert('{"a": [0, 1, 2]}', '{a, 1}', '"new"'), jsonb_insert('{"a": [0, 1, 2]}', '{a, 1}', '"new"', true), jsonb_insert('{"a": [0, 1, 2]}', '{a, -1}', '"new"'), jsonb_insert('{"a": [0, 1, 2]}', '{a, -1}', '"new"', insert_after => true), jsonb_insert('{"a": []}', '{a, 3}', '1'), jsonb_insert('[1]', '{-9}', '0'), jsonb_insert('[1]', '{9}', '0')
+select jsonb_insert('{"a": 1}', '{b}', '2'), jsonb_insert('{"a": {"b": 1}}', '{a,c}', '2'), jsonb_insert('{}', '{a}', '1', true), jsonb_insert('{"a": 1}', '{}', '2')
+select jsonb_insert('{"a": 1}', '{a}', '2')
+select jsonb_insert('"x"', '{a}', '2')
+select '{"a": [1, 2, 3], "b": {"c": 1}}'::jsonb #- '{a,1}', '{"a": [1, 2, 3]}'::jsonb #- '{a,-1}', '{"b": {"c": 1}}'::jsonb #- '{b,c}', '{"b": 1}'::jsonb #- '{x}', '{"b": 1}'::jsonb #- '{}', '[1]'::jsonb #- '{4}'
+select '1'::jsonb #- '{a}'
+select jsonb_strip_nulls('{"a": null, "b": [null, {"c": null, "d": 1}], "e": {}}'), jsonb_strip_nulls('null'), jsonb_strip_nulls('[null]'), jsonb_strip_nulls(null)
+select json_strip_nulls('{"a": null, "b" : [null, {"c": null, "d" : 1.50}], "e": "x\u0041\n", "b": 1e3}'), json_strip_nulls(' null ')
+select jsonb_pretty('{"b": [1, {"c": null, "aa": "x\"y"}, []], "a": {}, "d": true}')
+select jsonb_pretty('[]'), jsonb_pretty('1'), jsonb_pretty(null)
+select '1'::jsonb::int, '1.5'::jsonb::int, '2.5'::jsonb::int8, '-1.5'::jsonb::int2, '1.50'::jsonb::numeric, '1.25'::jsonb::float8, '0.1'::jsonb::float4, 'true'::jsonb::bool, '12.345'::jsonb::numeric(4,1), '1e2'::jsonb::numeric
+select cast(jsonb '{"a": 7}' -> 'a' as int) + 1, ('{"a": 7}'::jsonb -> 'b')::int
+select '"1"'::jsonb::int
+select 'null'::jsonb::int
+select 'true'::jsonb::int
+select '[1]'::jsonb::numeric
+select '{}'::jsonb::bool
+select '1'::jsonb::bool
+select '70000'::jsonb::int2
+select '3e9'::jsonb::int
+select '1'::json::int
+select 1::jsonb
+select '1'::jsonb + 1
+select * from jsonb_array_elements('[1, "x", null, [2], {"b": 1, "a": 2}]')
+select * from jsonb_array_elements_text('[1, "x", null, [2], {"b": 1, "a": 2}, true]')
+select * from json_array_elements('[1, "x", null, [2,  3], {"b" :1, "a": 2}]')
+select * from json_array_elements_text('[1, "x\u0041", null, [2,  3], 1.50]')
+select e, value from jsonb_array_elements('[1]') as e
+select e from jsonb_array_elements('[1, 2]') as e(e)
+select pg_typeof(value) from jsonb_array_elements('[1]')
+select * from jsonb_array_elements('[]')
+select * from jsonb_array_elements(null)
+select count(*) from jsonb_array_elements_text(null::jsonb)
+select * from jsonb_array_elements('{"a": 1}')
+select * from jsonb_array_elements('1')
+select * from json_array_elements('{"a": 1}')
+select * from json_array_elements('"x"')
+select * from jsonb_array_elements('[1')
+select * from jsonb_array_elements('[1]'::json)
+select * from jsonb_array_elements(1)
+select * from jsonb_array_elements()
+select * from jsonb_array_elements(from_json => '[1]')
+select * from jsonb_array_elements("from" => '[1]')
+select * from jsonb_each('{"b": 1, "a": "x", "c": null}')
+select * from jsonb_each_text('{"b": 1, "a": "x", "c": null, "d": [1, "y"]}')
+select * from json_each('{"b": 1, "a": "x", "b": null, "d": [1,  2]}')
+select * from json_each_text('{"b": 1, "a": "x", "b": null}')
+select k, v, e.v from jsonb_each('{"a": 1}') as e(k, v)
+select key, value from jsonb_each('{"a": 1}') e where value = '1'
+select * from jsonb_each('[1]')
+select * from jsonb_each('1')
+select * from json_each('[1]')
+select * from json_each('1')
+select * from jsonb_each(null)
+select * from json_object_keys('{"b": 1, "a": 2, "b": 3}')
+select * from jsonb_object_keys('{"b": 1, "aa": 2, "a": 3}') as k
+select * from jsonb_object_keys('[1]')
+select * from json_object_keys('1')
+select * from jsonb_object_keys(from_json => '{}')
+select jsonb_array_elements('[1, 2]'), jsonb_object_keys('{"a": 1, "b": 2, "c": 3}')
+select jsonb_array_elements_text('["x", null]') is null, json_array_elements('[1, 2]') #>> '{}'
+select jsonb_each('{"a": 1, "b": "x y"}'), json_each_text('{"a": null, "b": "q"}')
+select (jsonb_each('{"a": 1, "b": 2}')).key
+select (jsonb_each_text('{"a": 1, "b": null}')).value
+create table docs (id int primary key, doc jsonb, tags text[])
+insert into docs values (1, '{"a": [1, 2], "n": 5}', '{x,y}'), (2, '{"a": [], "n": 7}', '{}'), (3, '{"a": [3]}', null)
+select id, e from docs, jsonb_array_elements(doc -> 'a') e order by id, e
+select id, value::int + 1 as next from docs cross join lateral jsonb_array_elements(docs.doc -> 'a') order by id, next
+select d.id, k.* from docs d left join lateral jsonb_object_keys(d.doc) k on k <> 'a' order by 1, 2
+select id, t from docs, unnest(tags) t order by id, t
+select id, t, n from docs, unnest(tags) with ordinality u(t, n) order by id, n
+select id, g from docs, generate_series(1, id) g order by id, g
+select id, abs from docs, abs(-id) order by id
+select id, (select count(*) from jsonb_array_elements(doc -> 'a')) from docs order by id
+select id, (select string_agg(t, '-' order by t) from unnest(tags) t) from docs order by id
+select id from docs where exists (select 1 from jsonb_array_elements(doc -> 'a') x where x = '3')
+select id, (doc -> 'n')::int from docs order by id
+select id, x, y from docs, generate_series(1, 2) x, generate_series(x, id) y order by 1, 2, 3
+select id, array(select jsonb_array_elements_text(doc -> 'a')) from docs order by id
+update docs set doc = jsonb_set(doc, '{n}', to_jsonb(id * 10)) where id < 3 returning doc
+select id, key, value from docs, jsonb_each(doc) where key = 'n' order by id
+select * from jsonb_array_elements(doc -> 'a'), docs
+drop table docs
+select * from unnest(array['a', 'b', null]) with ordinality
+select * from unnest(array[1, 2]) with ordinality as u
+select u, ordinality from unnest(array[3, 4]) with ordinality u where ordinality > 1
+select * from generate_series(3, 1, -1) with ordinality as t(a, b)
+select * from generate_series(5, 6) with ordinality as t(a)
+select * from jsonb_each('{"a": 1, "b": 2}') with ordinality
+select * from jsonb_each('{"a": 1, "b": 2}') with ordinality as e(k, v, n) order by n desc
+select * from jsonb_array_elements_text('["x", "y"]') with ordinality limit 1
+select * from abs(-1) with ordinality
+select * from upper('x') with ordinality as t(a, b)
+select a.*, b.* from unnest(array[1, 2]) with ordinality a left join unnest(array['x']) with ordinality b on a.ordinality = b.ordinality
+select * from unnest(array[]::int[]) with ordinality
+select sum(ordinality) from generate_series(1, 4) with ordinality
+select * from generate_series(1, 2) with ordinality as t(a, b, c)
+select * from unnest(array[1, 2], array['a']) with ordinality
+select * from unnest(array[1, 2], array['a', 'b', 'c'], array[]::int[]) as u(a, b)
+select u from unnest(array[1], array['a b']) u
+select * from unnest(array[1, 2], 5)
+select e from jsonb_array_elements('[1, 2]') with ordinality e
+select e, e.value from jsonb_array_elements('[{"a": 1}, {"a": 2}]') e where e ->> 'a' > '1'
+select g, g.g from generate_series(1, 2) g where g > 1
+select row_to_json(e) from jsonb_each('{"a": [1]}') e
+select count(e), max(e) from jsonb_array_elements_text('["x", null]') e
+create table plain (a int)
+select * from plain with ordinality
+drop table plain
+-- Dates, times and intervals of their parts, with arguments by names.
+select make_interval(days => 1), make_interval(), make_interval(1, 2, 3, 4, 5, 6, 7.25), make_interval(secs => 1.5, years := 2), make_interval(1, weeks => 2), make_interval(hours => -5, mins => 90)
+select make_interval(days => null), make_interval(secs => '1.5'), make_interval("days" => 3)
+select make_interval(day => 1)
+select make_interval(days => 1, days => 2)
+select make_interval(days => 1, 2)
+select make_interval(1, years => 2)
+select make_interval(1, 2, 3, 4, 5, 6, 7, 8)
+select make_interval(days => 1.5)
+select make_interval(days => 'x')
+select make_interval(secs => 'infinity')
+select make_interval(days => a, hours => a * 2) from (values (1), (2)) v(a)
+select make_interval(days => max(a)) from (values (1), (2)) v(a)
+select abs(x => -1)
+select upper(string => 'x')
+select make_date(2020, 2, 29), make_date(year => 2021, month => 12, day => 31), make_date(day => 1, month => 2, year => -44)
+select make_date(0, 1, 1)
+select make_date(2021, 2, 29)
+select make_date(2021, 13, 1)
+select make_date(2021, 2)
+select make_date(-4714, 1, 1)
+select make_time(8, 15, 23.5), make_time(hour => 24, min => 0, sec => 0), make_time(0, 0, 60), make_time(1, 59, 59.9999999)
+select make_time(24, 0, 1)
+select make_time(10, 60, 0)
+select make_time(10, 0, 60.1)
+select make_time(-1, 0, 0)
+select make_time(1, 2, 'nan')
+select make_timestamp(2013, 7, 15, 8, 15, 23.5), make_timestamp(year => 2013, month => 7, mday => 15, hour => 24, min => 0, sec => 0), make_timestamp(-1, 1, 1, 0, 0, 0)
+select make_timestamp(2013, 7, 32, 8, 15, 23.5)
+select make_timestamp(2013, 7, 15, 25, 15, 23.5)
+select make_timestamptz(2013, 7, 15, 8, 15, 23.5), make_timestamptz(2013, 7, 15, 8, 15, 23.5, 'UTC'), make_timestamptz(2013, 7, 15, 8, 15, 23.5, '+02'), make_timestamptz(2013, 7, 15, 8, 15, 23.5, '-03:30'), make_timestamptz(2013, 7, 15, 8, 15, 23.5, timezone => '+1')
+select make_timestamptz(2013, 7, 15, 8, 15, 23.5, '2')
+select make_timestamptz(2013, 7, 15, 8, 15, 23.5, 'Nowhere/Town')
+select make_timestamptz(2013, 7, 15, 8, 15, 23.5, '+25')
+select width_bucket(5.35, 0.024, 10.06, 5), width_bucket(-1, 0, 10, 5), width_bucket(10, 0, 10, 5), width_bucket(0, 0, 10, 5), width_bucket(9.999, 10, 0, 5), width_bucket(11, 10, 0, 5), width_bucket(0.0, 10, 0, 5)
+select width_bucket(5.35::float8, 0.024, 10.06, 5), width_bucket(0.7::float8, 0, 1, 10), width_bucket('-infinity'::float8, 0, 1, 3), width_bucket('infinity'::float8, 0, 1, 3), width_bucket(0.3::float8, 0.1, 0.5, 4), width_bucket(3::float8, 5, 1, 4)
+select width_bucket(null, 0, 10, 5), width_bucket(5, 0, 10, null)
+select width_bucket(5, 0, 10, 0)
+select width_bucket(5.0, 0, 10, -1)
+select width_bucket(5, 1, 1, 3)
+select width_bucket(5::float8, 1, 1, 3)
+select width_bucket('nan'::float8, 1, 2, 3)
+select width_bucket(1::float8, 1, 'infinity', 3)
+select width_bucket(10.0, 0, 10, 2147483647)
+select width_bucket(10::float8, 0, 10, 2147483647)
+select width_bucket(5, array[1, 3, 5, 10]), width_bucket(0, array[1, 3]), width_bucket(99, array[1, 3]), width_bucket(2.5, array[1, 2, 3]), width_bucket('c', array['a', 'b', 'd']), width_bucket(5, array[]::int[]), width_bucket(null, array[1]), width_bucket(date '2020-02-02', array[date '2020-01-01', date '2020-02-02'])
+select width_bucket(5, array[1, null])
+select width_bucket(5, 6)
+select factorial(0), factorial(1), factorial(20), factorial(33), factorial(null)
+select factorial(-1)
+select factorial(100000)
+select pg_size_pretty(0::bigint), pg_size_pretty(10239::bigint), pg_size_pretty(10240::bigint), pg_size_pretty(-20000::bigint), pg_size_pretty(1000000000000), pg_size_pretty(9223372036854775807), pg_size_pretty(1.5), pg_size_pretty(10240.75), pg_size_pretty(-123456.7), pg_size_pretty(null::numeric)
+select (date '2020-01-01', date '2020-02-01') overlaps (date '2020-01-15', date '2020-03-01'), (date '2020-01-01', date '2020-02-01') overlaps (date '2020-02-01', date '2020-03-01'), (date '2020-02-01', date '2020-01-01') overlaps (date '2020-01-15', date '2020-01-16')
+select (date '2020-01-01', date '2020-01-01') overlaps (date '2020-01-01', date '2020-01-01'), (date '2020-01-01', date '2020-01-01') overlaps (date '2020-01-01', date '2020-01-05'), (date '2020-01-05', date '2020-01-05') overlaps (date '2020-01-01', date '2020-01-05')
+select (timestamp '2020-01-01 10:00', interval '2 hours') overlaps (timestamp '2020-01-01 11:00', interval '1 hour'), (timestamp '2020-01-01 10:00', interval '1 hour') overlaps (timestamp '2020-01-01 11:00', timestamp '2020-01-01 12:00'), (timestamp '2020-01-01 10:00', timestamp '2020-01-01 11:30') overlaps (timestamp '2020-01-01 11:00', interval '1 mon')
+select (time '10:00', time '12:00') overlaps (time '11:00', time '13:00'), (time '10:00', interval '30 min') overlaps (time '10:30', interval '1 hour'), (time '23:00', interval '2 hours') overlaps (time '00:30', time '00:40')
+select (timestamptz '2020-01-01 10:00+00', interval '-1 hour') overlaps (timestamptz '2020-01-01 09:30+00', timestamptz '2020-01-01 09:40+00'), (date '2020-01-01', interval '1 month') overlaps (date '2020-01-31', interval '1 day')
+select (date '2020-01-01', null) overlaps (date '2020-01-01', date '2020-02-01'), (null, date '2020-01-15') overlaps (date '2020-01-01', date '2020-02-01'), (date '2020-01-01', date '2020-02-01') overlaps (date '2020-01-15', null), (date '2020-03-01', null) overlaps (date '2020-01-15', date '2020-02-01')
+select (null::date, null::date) overlaps (date '2020-01-01', date '2020-02-01'), (date '2020-01-01', date '2020-02-01') overlaps (null::date, null::date), (date '2020-01-01', null::interval) overlaps (date '2020-01-01', date '2020-02-01'), (null::timestamp, interval '1 day') overlaps (timestamp '2020-01-01', interval '1 day')
+select a from (values (date '2020-01-01'), (date '2020-05-01')) v(a) where (a, a + 10) overlaps (date '2020-01-05', date '2020-01-06') and not (a, a) overlaps (date '2021-01-05', date '2021-01-06')
+select (1, 2) overlaps (3, 4)
+select (date '2020-01-01', date '2020-02-01', 3) overlaps (date '2020-01-15', date '2020-03-01')
+select (date '2020-01-01', date '2020-02-01') overlaps (date '2020-01-15')
+-- ON CONFLICT sees the rows of before the statement in its subqueries.
+create table counted (id int primary key, n int, note text)
+create table other_counted (id int primary key, n int)
+insert into counted values (1, 10, 'a'), (2, 20, 'b')
+insert into other_counted values (1, 100), (2, 200), (3, 300)
+insert into counted values (5, 50, 'e'), (1, 0, 'x'), (6, 60, 'f'), (2, 0, 'y') on conflict (id) do update set n = (select count(*) from counted) returning *
+insert into counted values (1, 0, 'x'), (2, 0, 'y') on conflict (id) do update set n = (select sum(n) from counted) + excluded.id returning *
+insert into counted values (1, 0, 'x'), (2, 0, 'y'), (7, 7, 'z') on conflict (id) do update set n = (select max(n) from counted c where c.id <> counted.id), note = (select o.n::text || excluded.note from other_counted o where o.id = excluded.id) returning *
+insert into counted values (1, 0, 'x'), (8, 0, 'y') on conflict (id) do update set (n, note) = (select o.n, counted.note || excluded.note from other_counted o where o.id = counted.id) returning *
+insert into counted values (1, 1, 'x'), (2, 2, 'y') on conflict (id) do update set n = excluded.n where counted.n > (select avg(n) from counted) returning *
+insert into counted values (1, 1, 'x'), (2, 2, 'y') on conflict (id) do update set n = counted.n + 1 where exists (select 1 from other_counted o where o.n = 100 * counted.id and o.id = excluded.id and o.id < 2) returning *
+insert into counted values (1, 1, 'x'), (9, 9, 'new') on conflict (id) do update set note = (select note from counted where id = 9) returning *
+insert into counted values (1, 1, 'x') on conflict (id) do update set n = (select n from counted)
+insert into counted select id, n from other_counted on conflict (id) do update set n = counted.n + excluded.n + (select min(n) from counted) returning *
+insert into counted values (10, 1, 'one'), (10, 2, 'two') on conflict (id) do update set n = 5
+insert into counted values (1, (select count(*) from counted), 's') on conflict (id) do update set n = excluded.n + (select count(*) from counted where id > 1) returning *
+insert into counted values (11, 1, 'one'), (11, 2, 'two') on conflict do nothing returning *
+insert into counted values (12, 1, 'a'), (13, (select count(*) from counted), 'b'), (14, (select count(*) from counted), 'c') returning id, n > 5
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = excluded.n where counted.n < 0
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = excluded.n where excluded.n = 2 returning n
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = (select 3) where excluded.n = 2 returning n
+insert into counted values (1, 1, 'x'), (1, 2, 'y') on conflict (id) do update set n = (select 3)
+insert into counted values (20, 1, 'x'), (20, 2, 'y') on conflict (id) do update set n = (select 3)
+insert into counted values (1, 1, 'x') on conflict (id) do update set n = 1 / (select count(*) from other_counted where n < 0)
+select * from counted order by id
+insert into counted values (1, 1, 'x') on conflict (id) do update set id = 99 returning *
+insert into counted values (2, 1, 'x') on conflict (id) do update set id = (select 98) returning *
+insert into counted values (3, 1, 'x') on conflict (id) do update set id = 98 returning *
+select id from counted order by id
+create table child_counted (id int primary key references counted, n int)
+insert into child_counted values (5, 1), (6, 1)
+insert into counted values (5, 1, 'x'), (6, 2, 'y') on conflict (id) do update set id = excluded.id, n = excluded.n, note = excluded.note returning *
+insert into counted values (5, 1, 'x') on conflict (id) do update set id = 77
+drop table child_counted
+create table child_counted (id int primary key references counted on delete cascade, n int)
+insert into child_counted values (5, 1), (6, 1)
+insert into counted values (5, 2, 'z') on conflict (id) do update set id = excluded.id, n = excluded.n returning *
+select * from child_counted order by id
+drop table child_counted
+drop table counted, other_counted
+-- V in templates of numbers.
+select to_char(1, '9V99'), to_char(12, '99V999'), to_char(12.4, '99V999'), to_char(12.45, '99V9'), to_char(-12.45, '99V9'), to_char(0.5, '9V9'), to_char(0, '9V99'), to_char(1.25::float8, '9V99')
+select to_char(1, '9V00'), to_char(1, '0V99'), to_char(123, '9V99'), to_char(1, 'FM9V99'), to_char(1, '9V9th'), to_char(5, 'S9V9'), to_char(-5, '9V9S'), to_char(-5, '9V9MI'), to_char(-5, '9V9PR'), to_char(1234, '9,999V99'), to_char(12, '99V')
+select to_char(-5, '99S'), to_char(-5, '9.9S'), to_char(5, '99S'), to_char(-5, '999S'), to_char(-5, '9S9'), to_char(-15, '999S'), to_char(-0.5, 'S9.99'), to_char(-1.5, '9S.9'), to_char(5, 'S,999')
+select to_char(1, '9V9.9')
+select to_char(1, '9.9V9')
+select to_char(1, '9.9.9')
+select to_char(2147483647, '9V9')
+select to_char(2147483647::bigint, '9999999999V9')
+select to_char(9223372036854775807, '9V9')
+select to_number('12454', '99V999'), to_number('-125', '99V9'), to_number('7', '9V'), to_number('12', '9V99')
+select to_number('1.5', '9.9V9')
+-- Sizes.
+create table sized (id int primary key, t text)
+create index sized_t on sized (t)
+create view sizes_of as select pg_table_size('sized') > 0 as has_rows
+insert into sized select n, repeat('x', 100) from generate_series(1, 2000) n
+select pg_relation_size('sized') > 200000, pg_table_size('sized') >= pg_relation_size('sized'), pg_indexes_size('sized') > 0, pg_total_relation_size('sized') = pg_table_size('sized') + pg_indexes_size('sized'), pg_relation_size('sized_t') > 0
+select pg_relation_size('sized'), pg_table_size(null), pg_database_size(null::name) limit 0
+select pg_relation_size('sized', 'main') = pg_relation_size('sized'), pg_relation_size('sized', 'init')
+select pg_relation_size('sized', 'nonsense')
+select pg_relation_size('no_such')
+select pg_relation_size(1::oid), pg_total_relation_size(4000000000::oid)
+select pg_relation_size('sizes_of'), pg_indexes_size('sized_t')
+select has_rows from sizes_of
+select c.relname, pg_total_relation_size(c.oid) > 0 from pg_class c where c.relname in ('sized', 'sizes_of') order by 1
+select pg_database_size(current_database()) >= pg_total_relation_size('sized'), pg_size_pretty(pg_database_size(current_database())) is not null
+select pg_database_size('no_such_database')
+select pg_database_size(oid) > 0 from pg_database where datname = current_database()
+begin
+insert into sized values (5000, 'y')
+select count(*), pg_table_size('sized') > 0 from sized
+rollback
+drop view sizes_of
+drop table sized
