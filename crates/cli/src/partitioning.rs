@@ -17,8 +17,8 @@ use crate::interrupt;
 /// The shortest run that is observed.
 const OBSERVED_MIN: Duration = Duration::from_millis(250);
 
-/// Transactions that are observed at least, for each that is sampled.
-const SAMPLED_MIN: u64 = 16;
+/// Transactions that are observed at least: few of many, or each of few, are recorded.
+const OBSERVED_TRANSACTIONS_MIN: u64 = 1_024;
 
 /// Runs that are observed at most, on a machine that has no time.
 const OBSERVED_MAX: u64 = 100;
@@ -32,10 +32,9 @@ pub(crate) fn choose(
 ) -> Result<Ledger, CliError> {
     let mut ledger = Ledger::new();
     let search = config.partitioning.and_then(PartitioningArg::search);
-    let (Some(search), Some(adaptation)) = (search, config.adaptation) else { return Ok(ledger) };
+    let (Some(search), Some(_)) = (search, config.adaptation) else { return Ok(ledger) };
     // The statistics of loading are discarded.
     db.workload_trace().map_err(CliError::failed)?;
-    let wanted = SAMPLED_MIN * u64::from(adaptation.sample_every);
     let mut completed = 0;
     for attempt in 0..OBSERVED_MAX {
         let options = RunOptions {
@@ -50,7 +49,7 @@ pub(crate) fn choose(
         let result = workload.run(db, &options, interrupt::flag(), &mut |_| {}).map_err(CliError::failed)?;
         ledger.add(&result.tallies_all);
         completed += result.tallies_all.iter().map(ClassTally::completed).sum::<u64>();
-        if completed >= wanted || interrupt::is_set() {
+        if completed >= OBSERVED_TRANSACTIONS_MIN || interrupt::is_set() {
             break;
         }
     }

@@ -203,9 +203,10 @@ const PLAUSIBLE: f64 = 1024.0;
 const USUAL_OF: u32 = 1024;
 
 /// The time between two records, in multiples of what one takes, below which the distance between them doubles, and above which it halves: records take at
-/// most some hundredth of the time, but for `sample_every`.
-const OFTEN: u64 = 128;
-const SELDOM: u64 = 512;
+/// most some two hundredth of the time, but for `sample_every`. Code and data of a record are seldom in the caches, so that it costs the transactions
+/// around it about as much again.
+const OFTEN: u64 = 256;
+const SELDOM: u64 = 1_024;
 /// The time between two records above which the distance halves in any case.
 const SELDOM_MAX: Duration = Duration::from_millis(1);
 /// Records after which the distance is judged, by the mean of the times between them: short and long events come mixed.
@@ -464,13 +465,13 @@ mod tests {
 
     /// The pace of a worker whose records take 250 ns, after events of these durations, in ns.
     fn paced(events: impl Iterator<Item = u64>) -> Pace {
-        let mut pace = Pace { distance: 64, records: 0, since: Ticks(0), cost: 250, seldom: 1_000_000 };
-        let (mut now, mut left) = (0, 64);
+        let mut pace = Pace { distance: 512, records: 0, since: Ticks(0), cost: 250, seldom: 1_000_000 };
+        let (mut now, mut left) = (0, 512);
         for ns in events {
             now += ns;
             left -= 1;
             if left == 0 {
-                pace.count(Ticks(now), 64);
+                pace.count(Ticks(now), 512);
                 pace.took(250);
                 left = pace.distance;
             }
@@ -480,12 +481,16 @@ mod tests {
 
     #[test]
     fn events_are_recorded_as_often_as_costs_little() {
-        assert_eq!(paced((0..1_000_000).map(|_| 200)).distance, 64, "a record takes a fiftieth already");
+        assert_eq!(
+            paced((0..1_000_000).map(|_| 100)).distance,
+            512,
+            "a record takes a two hundredth already"
+        );
         // To record each of them would take a twentieth of the time.
         let of_transactions = paced((0..1_000_000).map(|_| 5_000)).distance;
-        assert!((8..=32).contains(&of_transactions), "{of_transactions}");
+        assert!((16..=64).contains(&of_transactions), "{of_transactions}");
         assert_eq!(
-            paced((0..1_000).map(|_| 10_000_000)).distance,
+            paced((0..10_000).map(|_| 10_000_000)).distance,
             1,
             "a hundred in a second are recorded each"
         );

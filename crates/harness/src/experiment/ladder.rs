@@ -120,8 +120,8 @@ impl RungResult {
 /// Share of a phase for which a rung runs before it is measured; what it observes then decides on its scheme.
 const WARM_UP: u32 = 4;
 
-/// Transactions that are observed at least, for each that is sampled.
-const SAMPLED_MIN: u64 = 16;
+/// Transactions that are observed at least: few of many, or each of few, are recorded.
+const OBSERVED_TRANSACTIONS_MIN: u64 = 1_024;
 
 /// Warm-ups in which so many may come, on a machine that has no time.
 const WARM_UPS_MAX: u64 = 100;
@@ -218,7 +218,7 @@ impl Climb<'_> {
         let mut ledger = Ledger::new();
         // The statistics of loading are discarded.
         db.workload_trace()?;
-        let (mut completed, wanted) = (0, SAMPLED_MIN * u64::from(adaptation.sample_every));
+        let mut completed = 0;
         for number in 0..WARM_UPS_MAX {
             let warm_up = self.setup.phase / WARM_UP;
             let run = |options: &RunOptions, interrupt: &AtomicBool, watch: &mut dyn FnMut(Progress)| {
@@ -226,7 +226,7 @@ impl Climb<'_> {
             };
             let result = self.run(warm_up, number + 1, &mut ledger, run)?;
             completed += result.tallies_all.iter().map(ClassTally::completed).sum::<u64>();
-            if completed >= wanted {
+            if completed >= OBSERVED_TRANSACTIONS_MIN {
                 break;
             }
         }

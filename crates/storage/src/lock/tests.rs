@@ -329,10 +329,8 @@ fn who_gets_a_range_gets_what_it_wants_in_it_before_those_who_came_first() {
 fn a_gate_admits_readers_and_nobody_else() {
     let mut table = LockTable::default();
     table.gate();
-    assert!(
-        !table.is_empty() && table.admits_all(LockMode::Shared) && !table.admits_all(LockMode::Exclusive)
-    );
+    assert!(!table.is_empty() && table.admits_all(Shared) && !table.admits_all(Exclusive));
     let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
-    table.enter(TxnId(7), &range, LockMode::Exclusive);
-    assert!(!table.admits_all(LockMode::Shared), "somebody has an exclusive range beside the gate");
+    table.enter(TxnId(7), &range, Exclusive);
+    assert!(!table.admits_all(Shared), "somebody has an exclusive range beside the gate");
 }
