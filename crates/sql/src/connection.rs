@@ -232,7 +232,10 @@ impl Connection {
                 loop {
                     let planned = Box::pin(self.plan(statement, text, &[], is_alone)).await?;
                     match self.run_simple(&planned, Arc::from([]), ends, sink).await {
-                        Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
+                        Err(error) if ends && Self::may_try_again(&error, attempt) => {
+                            attempt += 1;
+                            Box::pin(running::wait_before(attempt)).await?;
+                        }
                         done => break done?,
                     }
                 }

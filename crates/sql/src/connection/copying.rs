@@ -9,7 +9,7 @@ use atrapos::{LockMode, Reference};
 use sqlparser::ast;
 
 use super::loading::can_be_loaded;
-use super::running::{ATTEMPTS, Blocking, blocking};
+use super::running::{ATTEMPTS, Blocking, blocking, wait_before};
 use super::{Connection, Kind};
 use crate::bind::Binder;
 use crate::copy::{
@@ -243,7 +243,8 @@ impl Connection {
     async fn take_lines(&mut self, copy: &mut CopyIn<'_>, rows: &mut Vec<CopyRow>) -> Result<(), SqlError> {
         copy.bytes = 0;
         let rows = Arc::new(std::mem::take(rows));
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
+            Box::pin(wait_before(attempt)).await?;
             let done = self.try_lines(copy, &rows).await;
             match done {
                 // Nothing has been done yet: the table that was bound has been replaced.

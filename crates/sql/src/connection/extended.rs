@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sqlparser::ast;
 
 use super::planning::{CachedPlan, is_planned};
-use super::running::{give, message_length};
+use super::running::{give, message_length, wait_before};
 use super::{Connection, Kind, StatementDescription};
 use crate::cast::cast;
 use crate::error::{SqlError, SqlState};
@@ -345,7 +345,10 @@ impl Connection {
             let answer = loop {
                 let done = self.run(&planned, Arc::clone(&params), Arc::clone(&formats), ends).await;
                 match done {
-                    Err(error) if ends && Self::may_try_again(&error, attempt) => attempt += 1,
+                    Err(error) if ends && Self::may_try_again(&error, attempt) => {
+                        attempt += 1;
+                        Box::pin(wait_before(attempt)).await?;
+                    }
                     done => break done?,
                 }
                 let types: Vec<Option<SqlType>> = planned.types.iter().copied().map(Some).collect();

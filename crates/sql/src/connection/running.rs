@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use atrapos::catalog::Value as Stored;
 use atrapos::{Abort, Database, Route, WorkerId};
@@ -401,6 +401,18 @@ impl<R: Send + 'static> Blocking<R> {
 #[cold]
 fn no_thread() -> SqlError {
     SqlError::new(SqlState::OUT_OF_MEMORY, "a thread for the statement could not be started or has panicked")
+}
+
+/// Waits before a statement is attempted again whose tables have changed: not at first, and then ever longer, since what changes them
+/// may be held up.
+pub(super) async fn wait_before(attempt: usize) -> Result<(), SqlError> {
+    let Some(doublings) = attempt.checked_sub(2) else { return Ok(()) };
+    let time = Duration::from_millis(1 << doublings.min(ATTEMPTS));
+    blocking(move || {
+        std::thread::sleep(time);
+        Ok(())
+    })
+    .await
 }
 
 /// Runs something that blocks on a thread of its own.
