@@ -209,5 +209,6 @@ fn planted_bugs_are_caught() {
     use atrapos_baselines::planted::{Bug, with};
     assert!(with(Bug::ToldBeforeWrite, acknowledgement_follows_the_write).is_err());
     assert!(with(Bug::FailureForgotten, failure_is_final).is_err());
-    assert!(with(Bug::HolesWritten, release_is_in_order).is_err());
+    // On a busy machine the thread that writes may not get its turn in time.
+    assert!((0..50).any(|_| with(Bug::HolesWritten, release_is_in_order).is_err()));
 }
