@@ -80,7 +80,7 @@ pub struct Lending {
     has_shared: Cell<bool>,
     /// Counts of what was read of each table, by message and in place.
     counts: Counts,
-    /// What has come of the transactions that were attempted in lent partitions, by table.
+    /// Outcomes of the transactions that were attempted in lent partitions, by table.
     attempts: Attempts,
 }
 

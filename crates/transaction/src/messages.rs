@@ -41,7 +41,7 @@ use atrapos_storage::lock::TxnId;
 use crate::deadlock::{self, home_of};
 use crate::distributed::GlobalProbe;
 use crate::procedure::{Procedure, ProcedureReply, on_procedure};
-use crate::session::{Told, on_stored};
+use crate::session::{SentWith, on_stored};
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
 use crate::tx::{ActionReply, Origin, PlannedPhase, on_action, on_actions, on_rollback};
@@ -62,9 +62,9 @@ pub(crate) fn call_stored<P: StoredProcedure>(
     home: WorkerId,
     procedure: P,
     tables: P::Tables,
-    told: Told,
+    with: SentWith,
 ) -> Call<ProcedureReply<P::Result>> {
-    worker.call(home, move |worker, reply| on_stored(worker, procedure, tables, told, reply))
+    worker.call(home, move |worker, reply| on_stored(worker, procedure, tables, with, reply))
 }
 
 /// Sends an action to the owner of its data.

@@ -407,8 +407,8 @@ impl Session {
             match &rest {
                 Rest::Elsewhere { home, asks } => {
                     worker.shard().stats.forwarded.add(1);
-                    let told = Told { is_early: self.is_pipelined.get(), asks: *asks };
-                    let call = call_stored(worker, *home, procedure.clone(), *tables, told);
+                    let with = SentWith { is_early: self.is_pipelined.get(), asks: *asks };
+                    let call = call_stored(worker, *home, procedure.clone(), *tables, with);
                     *outcome = self.returned(call.await);
                 }
                 Rest::NotDirect(looked_up) => {
@@ -665,9 +665,9 @@ impl Session {
     }
 }
 
-/// What is said with a stored procedure that is sent to its home.
+/// Flags that are sent with a stored procedure to its home.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told {
+pub(crate) struct SentWith {
     /// True if its outcome is returned before it is durable.
     is_early: bool,
     /// True if it reads what might be lent to the worker that sends it.
@@ -679,18 +679,19 @@ pub(crate) fn on_stored<P: StoredProcedure>(
     worker: &Rc<EngineWorker>,
     procedure: P,
     tables: P::Tables,
-    Told { is_early, asks }: Told,
+    SentWith { is_early, asks }: SentWith,
     reply: Reply<ProcedureReply<P::Result>>,
 ) {
     let shard = worker.shard();
     if !procedure.stays_home() {
         return run_forwarded(worker, procedure, tables, is_early, None, reply);
     }
-    if asks {
-        lending::note_sent(worker, reply.home(), &procedure.home(&tables));
+    let is_far = shard.lookups.is_far();
+    let route = (asks || is_far).then(|| procedure.home(&tables));
+    if asks && let Some(route) = &route {
+        lending::note_sent(worker, reply.home(), route);
     }
-    if shard.lookups.is_far() {
-        let route = procedure.home(&tables);
+    if is_far && let Some(route) = route {
         shard.sent.hold(worker, route, move |worker| {
             run_sent(worker, procedure, tables, is_early, reply);
         });

@@ -242,11 +242,12 @@ impl Decision {
     }
 
     /// Returns whether no scheme is known under which workers would need many messages less: none was looked for as nothing has changed, or
-    /// the best one that was found has half of the synchronization left.
+    /// the best one that was found has half of the synchronization left. Where there is none at all, messages are of transactions that are
+    /// sent as a whole.
     #[must_use]
     pub fn leaves_messages(&self) -> bool {
         if let Some(predicted) = self.predicted {
-            return predicted.sync_after > predicted.sync_before / 2.0;
+            return predicted.sync_after >= predicted.sync_before / 2.0;
         }
         match self.action {
             ControlAction::Keep { reason } => reason != KeepReason::TooFewSamples,

@@ -137,7 +137,7 @@ impl Connection {
         self.ask_open(|reply| Command::Run(Box::new(request), reply)).await
     }
 
-    /// What the database tells now. Workers are asked by a thread that is not one of them.
+    /// Returns what the database tells now. Workers are asked by a thread that is not one of them.
     async fn look<T: Send + Sync + 'static>(
         &self,
         at: fn(&Database) -> Result<T, Abort>,
@@ -407,7 +407,7 @@ fn no_thread() -> SqlError {
 /// may be held up.
 pub(super) async fn wait_before(attempt: usize) -> Result<(), SqlError> {
     let Some(doublings) = attempt.checked_sub(2) else { return Ok(()) };
-    let time = Duration::from_millis(1 << doublings.min(ATTEMPTS));
+    let time = Duration::from_millis(1 << doublings);
     blocking(move || {
         std::thread::sleep(time);
         Ok(())

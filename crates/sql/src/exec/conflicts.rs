@@ -16,7 +16,7 @@ use crate::expr::{Env, Expr, Row, Subquery};
 use crate::plan::{Insert, Work};
 use crate::schema::TableEntry;
 
-/// What becomes of a row that is to be inserted, before anything is written.
+/// Fate of a row that is to be inserted, decided before anything is written.
 enum Decided {
     Insert(Row),
     /// The row of this key becomes another.
@@ -191,7 +191,7 @@ fn beside(table: &TableEntry, old: &DynRow, row: Row) -> Result<Row, Abort> {
     Ok(both)
 }
 
-/// What becomes of the row that is there, beside the one that was to be inserted.
+/// Returns what becomes of the row that is there; `both` has it and the one that was to be inserted.
 fn resolved(insert: &Insert, env: &Env, both: Row) -> Revised {
     let Some(assignments) = &insert.on_conflict else { return (Revision::Keep, Ok(None)) };
     match insert.conflict_filter.as_ref().map_or(Ok(true), |filter| filter.holds(env, &both)) {

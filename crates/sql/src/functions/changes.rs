@@ -39,7 +39,7 @@ fn is_set(values: &[Value], at: usize) -> bool {
     matches!(values.get(at), Some(Value::Bool(true)))
 }
 
-/// What is done where a path ends.
+/// Change that is made where a path ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     /// The part is replaced, or added where there is none.

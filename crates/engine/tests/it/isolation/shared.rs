@@ -355,7 +355,7 @@ fn loaded_rows_are_lent() {
     assert_eq!(engine.statistics().lent, 1);
 }
 
-/// Whether a worker's sessions write, and whether they end.
+/// Switches of the sessions: that they write, and that they end.
 #[derive(Default)]
 struct Load {
     writes: AtomicBool,
