@@ -54,7 +54,6 @@ mod sink;
 mod transaction;
 mod types;
 mod value;
-mod wide;
 
 pub use cancel::{CancelHandle, CancelReason};
 pub use connection::{ConnectOptions, Connection, StatementDescription, TransactionStatus};

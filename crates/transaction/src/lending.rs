@@ -30,8 +30,8 @@
 //!
 //! A stored procedure whose route [says that it reads](Route::reading) is attempted as a direct transaction where its session lives, if
 //! the partition that the route names is lent there ([`admits_in_place`]). Where it needs more than is lent, it gives up, has changed
-//! nothing, and is sent to the owner as others are: so it never waits for messages in the middle. One that is sent is a read by message, for the
-//! counts and for the loans.
+//! nothing, and is sent to the owner as others are: so it never waits for messages in the middle. One that is sent is counted by
+//! its sender, apart from reads by message, and where the table is shared it counts for the loans as one of these.
 //!
 //! # When it pays
 //!

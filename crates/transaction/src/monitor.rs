@@ -203,8 +203,7 @@ const PLAUSIBLE: f64 = 1024.0;
 const USUAL_OF: u32 = 1024;
 
 /// The time between two records, in multiples of what one takes, below which the distance between them doubles, and above which it halves: records take at
-/// most some two hundredth of the time, but for `sample_every`. Code and data of a record are seldom in the caches, so that it costs the transactions
-/// around it about as much again.
+/// most some two hundredth of the time, but for `sample_every`.
 const OFTEN: u64 = 256;
 const SELDOM: u64 = 1_024;
 /// The time between two records above which the distance halves in any case.

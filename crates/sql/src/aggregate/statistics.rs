@@ -3,11 +3,12 @@
 //! Owns: their sums and their formulas. Integers and `numeric` are summed exactly; numbers of double precision as Youngs and Cramer do,
 //! by which equal numbers have no variance.
 
+use num_bigint::BigUint;
+
 use crate::error::{SqlError, SqlState};
 use crate::numeric::{Numeric, first_group, quotient_scale, too_many_digits};
 use crate::types::SqlType;
 use crate::value::Value;
-use crate::wide::Wide;
 
 /// A statistic of the numbers, or pairs of numbers, of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,12 +117,12 @@ pub(super) struct Exact {
     count: u64,
     sum: Numeric,
     /// The sum of the squares, with twice as many digits behind the point as the sum.
-    squares: Wide,
+    squares: BigUint,
 }
 
 impl Default for Exact {
     fn default() -> Exact {
-        Exact { count: 0, sum: Numeric::of_integer(0), squares: Wide::ZERO }
+        Exact { count: 0, sum: Numeric::of_integer(0), squares: BigUint::ZERO }
     }
 }
 
@@ -130,9 +131,8 @@ impl Exact {
         let sum = self.sum.checked_add(number)?;
         let more = 2 * u32::from(sum.scale - self.sum.scale);
         let own = number.rescale(sum.scale)?.unscaled.unsigned_abs();
-        let squares =
-            self.squares.times_ten_to(more).and_then(|squares| squares.plus(Wide::product(own, own)));
-        self.squares = squares.ok_or_else(too_many_digits)?;
+        self.squares *= ten_to(more);
+        self.squares += BigUint::from(own) * own;
         self.sum = sum;
         self.count += 1;
         Ok(())
@@ -145,10 +145,9 @@ impl Exact {
             return Ok(Value::Null);
         }
         let sum = self.sum.unscaled.unsigned_abs();
-        let scaled = self.squares.times(self.count).ok_or_else(too_many_digits)?;
         // The square of the sum is never greater.
-        let spread = scaled.minus(Wide::product(sum, sum)).unwrap_or(Wide::ZERO);
-        if spread == Wide::ZERO {
+        let spread = &self.squares * self.count - BigUint::from(sum) * sum;
+        if spread == BigUint::ZERO {
             return Ok(Value::Numeric(Numeric::of_integer(0)));
         }
         let variance = self.variance(spread, others)?;
@@ -157,32 +156,32 @@ impl Exact {
     }
 
     /// `spread / (count * others)`, rounded to the digits of a quotient.
-    fn variance(&self, spread: Wide, others: u64) -> Result<Numeric, SqlError> {
+    fn variance(&self, spread: BigUint, others: u64) -> Result<Numeric, SqlError> {
         let own_scale = 2 * i32::from(self.sum.scale);
-        let pairs = Wide::of(u128::from(self.count) * u128::from(others));
-        let groups = (first_group(&spread.digits(), own_scale), first_group(&pairs.digits(), 0));
+        let pairs = BigUint::from(self.count) * others;
+        let groups = (first_group(&spread.to_string(), own_scale), first_group(&pairs.to_string(), 0));
         let scale = quotient_scale(groups.0, groups.1, own_scale);
         let shift = i32::from(scale) - own_scale;
         let (up, down) = (shift.max(0).unsigned_abs(), (-shift).max(0).unsigned_abs());
-        let rounded = || {
-            // Half of the divisor more, before the quotient is cut, rounds it.
-            let halves = pairs.times_ten_to(down)?;
-            let mut quotient = spread.times_ten_to(up)?.times(2)?.plus(halves)?;
-            for by in [2, self.count, others] {
-                quotient = quotient.divided(by).0;
-            }
-            let quotient = (0..down).fold(quotient, |quotient, _| quotient.divided(10).0);
-            i128::try_from(quotient.to_u128()?).ok()
-        };
-        Numeric { unscaled: rounded().ok_or_else(too_many_digits)?, scale }.rescale(scale)
+        // Half of the divisor more, before the quotient is cut, rounds it.
+        let divisor = pairs * ten_to(down);
+        let quotient = (spread * ten_to(up) * 2_u8 + &divisor) / (divisor * 2_u8);
+        let unscaled = i128::try_from(quotient).map_err(|_| too_many_digits())?;
+        Numeric { unscaled, scale }.rescale(scale)
     }
 }
 
 /// The square root with as many digits behind the point.
 fn root(number: Numeric) -> Result<Numeric, SqlError> {
-    let scaled = Wide::of(number.unscaled.unsigned_abs()).times_ten_to(number.scale.into());
-    let root = scaled.and_then(|scaled| i128::try_from(scaled.root().to_u128()?).ok());
-    Ok(Numeric { unscaled: root.ok_or_else(too_many_digits)?, scale: number.scale })
+    let scaled = BigUint::from(number.unscaled.unsigned_abs()) * ten_to(number.scale.into());
+    let below = scaled.sqrt();
+    let nearest = if scaled - &below * &below > below { below + 1_u8 } else { below };
+    let unscaled = i128::try_from(nearest).map_err(|_| too_many_digits())?;
+    Ok(Numeric { unscaled, scale: number.scale })
+}
+
+fn ten_to(digits: u32) -> BigUint {
+    BigUint::from(10_u8).pow(digits)
 }
 
 /// The sums of pairs of numbers, or of single ones as `x`.

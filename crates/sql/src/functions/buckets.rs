@@ -1,12 +1,13 @@
 //! `width_bucket`: the number of the bucket of a histogram that a value falls into.
 
+use num_bigint::BigUint;
+
 use super::{ANY, Function, float, int, strict};
 use crate::error::{SqlError, SqlState};
 use crate::format::out_of_range;
 use crate::numeric::Numeric;
 use crate::types::SqlType::{Float8, Int4, Numeric as Num};
 use crate::value::Value;
-use crate::wide::Wide;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     strict("width_bucket", &[Num, Num, Num, Int4], Int4, |_, a| match a {
@@ -62,18 +63,9 @@ fn exact(value: Numeric, low: Numeric, high: Numeric, count: u32) -> Result<Valu
     let whole = |number: Numeric| number.rescale(scale).map(|number| number.unscaled);
     let low = whole(low)?;
     let (inside, width) = (whole(value)?.abs_diff(low), whole(high)?.abs_diff(low));
-    // The greatest number of buckets that do not reach beyond the value.
-    let target = Wide::product(inside, count.into());
-    let (mut least, mut most) = (0, count - 1);
-    while least < most {
-        let middle = least + (most - least).div_ceil(2);
-        if Wide::product(width, middle.into()) <= target {
-            least = middle;
-        } else {
-            most = middle - 1;
-        }
-    }
-    Ok(Value::Int(i64::from(least) + 1))
+    // It is less than the number of buckets, as the value is before the end.
+    let before = u32::try_from(BigUint::from(inside) * count / width).unwrap_or(count);
+    Ok(Value::Int(i64::from(before) + 1))
 }
 
 fn floating(value: f64, low: f64, high: f64, count: u32) -> Result<Value, SqlError> {
