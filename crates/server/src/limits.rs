@@ -36,10 +36,12 @@ pub(crate) async fn enforce(limits: TimeLimits, cancel: &CancelHandle) {
 
 async fn look_again(limits: TimeLimits, cancel: &CancelHandle) {
     let began = Instant::now();
-    let end = limits.statement.map(|limit| began + limit);
     let mut suspended: Option<(u32, Instant)> = None;
     loop {
         let now = Instant::now();
+        // Of several statements that run together each has the time for itself.
+        let running = || cancel.deadline().map(Instant::from_std);
+        let end = limits.statement.map(|limit| running().unwrap_or(began + limit));
         if let Some(limit) = limits.lock {
             suspended = match (cancel.waiting(), suspended) {
                 (Some(number), Some((before, since))) if number == before => {

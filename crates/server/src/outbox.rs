@@ -2,13 +2,19 @@
 //!
 //! Owns: which message an answer becomes, and the client's part of a COPY. Never: decides when an answer is due.
 //!
-//! Invariant: what is appended here is sent when the buffer is full and the connection asks for room ([`Sink::ready`]), or by the session.
+//! # Invariants
+//! - What is appended here is sent when the buffer is full and the connection asks for room ([`Sink::ready`]), or by the session.
+//! - Nothing behind the place of an answer that is deferred is sent before that answer.
+
+use std::mem;
+use std::time::Duration;
 
 use atrapos_sql::{Column, Format, Sink, SinkFuture, SqlError, SqlState};
 
 use crate::errors::{self, fatal};
 use crate::protocol::backend;
 use crate::protocol::frontend::Frontend;
+use crate::slow_log::SlowStatements;
 use crate::stream::{Broken, Channel};
 
 /// The type of a CopyData message.
@@ -20,10 +26,29 @@ pub(crate) struct Outbox {
     pub(crate) channel: Channel,
     /// True if the connection has failed: nothing more can be said on it.
     pub(crate) broken: bool,
+    pub(crate) slow: Option<SlowStatements>,
+    /// Set if statements that were deferred have run, and were told of to the log of slow ones.
+    pub(crate) has_run_deferred: bool,
+    deferred: Deferred,
+}
+
+/// Places of answers that are deferred.
+#[derive(Debug, Default)]
+struct Deferred {
+    /// Where the answers belong: in the buffer of the connection or, once the first one comes, in `held`.
+    places: Vec<usize>,
+    /// The number of places that are filled.
+    filled: usize,
+    /// The messages behind the first place.
+    held: Vec<u8>,
 }
 
 impl Outbox {
-    /// Sends all there is.
+    pub(crate) fn new(channel: Channel, slow: Option<SlowStatements>) -> Outbox {
+        Outbox { channel, broken: false, slow, has_run_deferred: false, deferred: Deferred::default() }
+    }
+
+    /// Sends all there is. No answer is deferred.
     pub(crate) async fn send(&mut self) -> Result<(), SqlError> {
         let sent = self.channel.send().await;
         sent.map_err(|error| self.lost(&error))
@@ -149,6 +174,39 @@ impl Sink for Outbox {
 
     fn copy_data(&mut self) -> SinkFuture<'_, Option<Vec<u8>>> {
         Box::pin(self.next_piece())
+    }
+
+    fn defer(&mut self) {
+        self.deferred.places.push(self.channel.out().len());
+    }
+
+    fn next_deferred(&mut self) {
+        let Deferred { places, filled, held } = &mut self.deferred;
+        let out = self.channel.out();
+        let Some(&place) = places.get(*filled) else { return };
+        match filled.checked_sub(1).and_then(|before| places.get(before)) {
+            None => {
+                held.extend_from_slice(&out[place..]);
+                out.truncate(place);
+                places.iter_mut().for_each(|other| *other -= place);
+            }
+            Some(&before) => out.extend_from_slice(&held[before..place]),
+        }
+        *filled += 1;
+    }
+
+    fn end_deferred(&mut self, keeps: bool) {
+        let Deferred { places, filled, held } = mem::take(&mut self.deferred);
+        if keeps && let Some(&last) = filled.checked_sub(1).and_then(|last| places.get(last)) {
+            self.channel.out().extend_from_slice(&held[last..]);
+        }
+    }
+
+    fn ran(&mut self, text: &str, took: Duration) {
+        self.has_run_deferred = true;
+        if let Some(slow) = &self.slow {
+            slow.tell(text, took);
+        }
     }
 
     fn ready(&mut self) -> SinkFuture<'_, ()> {

@@ -9,7 +9,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atrapos_sql::{CancelHandle, Connection, Format, Severity, SqlError, SqlState, TransactionStatus};
+use atrapos_sql::{
+    Behind, CancelHandle, Connection, Format, Severity, SqlError, SqlState, TransactionStatus,
+};
 use tokio::sync::watch;
 
 use crate::errors::{self, fatal};
@@ -21,7 +23,7 @@ use crate::protocol::body::Malformed;
 use crate::protocol::frontend::{self, Bind, Frontend, Target};
 use crate::sessions::Registered;
 use crate::shutdown::Phase;
-use crate::slow_log::{SlowLog, Watched};
+use crate::slow_log::{SlowLog, SlowStatements, Watched};
 use crate::stream::{Broken, Channel};
 
 /// The time that a statement has to notice that it is cancelled when the server ends.
@@ -33,7 +35,6 @@ pub(crate) struct Session {
     sql: Connection,
     cancel: CancelHandle,
     outbox: Outbox,
-    slow: Option<SlowLog>,
     /// True from an error in the extended protocol up to the next Sync.
     skipping: bool,
     /// True if the last message that was taken ended a round: nothing waits for a Sync.
@@ -69,10 +70,10 @@ impl Session {
         slow: Option<SlowLog>,
         latencies: Arc<Latencies>,
     ) -> Session {
-        let outbox = Outbox { channel, broken: false };
+        let outbox = Outbox::new(channel, slow.map(|log| SlowStatements::new(log, &sql)));
         let cancel = sql.cancel_handle();
         let round_began = Instant::now();
-        Session { sql, cancel, outbox, slow, skipping: false, between_rounds: true, round_began, latencies }
+        Session { sql, cancel, outbox, skipping: false, between_rounds: true, round_began, latencies }
     }
 
     /// Greets the client and serves it until it goes or the server ends.
@@ -88,7 +89,13 @@ impl Session {
         }
         let mut body = Vec::new();
         loop {
-            match self.next_message(&mut body, &mut phase).await {
+            // Statements wait for those behind them, and not for the client.
+            let message = if self.sql.has_deferred() && self.outbox.channel.next_tag().is_none() {
+                Ok(None)
+            } else {
+                self.next_message(&mut body, &mut phase).await.map(Some)
+            };
+            match message {
                 Ok(tag) => match self.answer_or_end(tag, &body, &mut phase).await {
                     Next::Continue if !self.outbox.broken => {}
                     Next::Continue | Next::End => break,
@@ -144,35 +151,47 @@ impl Session {
         }
     }
 
-    /// Answers a message; if the server ends meanwhile, or the session is to, what the message has begun is cancelled.
-    async fn answer_or_end(&mut self, tag: u8, body: &[u8], phase: &mut watch::Receiver<Phase>) -> Next {
+    /// Answers a message, or runs the statements that wait if there is none; if the server ends meanwhile, or the session is to, what that
+    /// has begun is cancelled.
+    async fn answer_or_end(
+        &mut self,
+        tag: Option<u8>,
+        body: &[u8],
+        phase: &mut watch::Receiver<Phase>,
+    ) -> Next {
         let cancel = self.cancel.clone();
         let limits = self.sql.settings().limits();
-        let watched = self.watch(tag, body);
+        let watched = tag.and_then(|tag| self.watch(tag, body));
+        self.outbox.has_run_deferred = false;
         if self.between_rounds {
             self.round_began = Instant::now();
         }
-        {
-            let mut answer = std::pin::pin!(self.answer(tag, body));
+        let answered = {
+            let mut answer = std::pin::pin!(async {
+                match tag {
+                    Some(tag) => self.answer(tag, body).await,
+                    None => {
+                        let done = Box::pin(self.sql.run_deferred(&mut self.outbox)).await;
+                        self.go_on(done).await
+                    }
+                }
+            });
             let answered = tokio::select! {
                 biased;
                 next = &mut answer => Some(next),
                 _ = phase.wait_for(|phase| *phase == Phase::Ending) => None,
                 () = limits::enforce(limits, &cancel) => None,
             };
-            match answered {
-                Some(next) => {
-                    if let Some(watched) = watched {
-                        watched.end();
-                    }
-                    if !cancel.is_terminated() || next == Next::End {
-                        return next;
-                    }
-                }
-                None => {
-                    cancel.cancel();
-                    let _ = tokio::time::timeout(CANCEL_GRACE, &mut answer).await;
-                }
+            if answered.is_none() {
+                cancel.cancel();
+                let _ = tokio::time::timeout(CANCEL_GRACE, &mut answer).await;
+            }
+            answered
+        };
+        if let Some(next) = answered {
+            self.end_watch(watched.as_ref());
+            if !cancel.is_terminated() || next == Next::End {
+                return next;
             }
         }
         self.outbox.error(&shut_down());
@@ -181,13 +200,21 @@ impl Session {
 
     /// Begins to measure a message that runs a statement, if slow ones are to be told.
     fn watch(&self, tag: u8, body: &[u8]) -> Option<Watched> {
-        let log = self.slow.as_ref()?;
+        let slow = self.outbox.slow.as_ref()?;
         let text = match Frontend::read(tag, body).ok()? {
             Frontend::Query(text) => text,
             Frontend::Execute { portal, .. } => self.sql.portal_text(portal)?,
             _ => return None,
         };
-        Some(log.begin(&self.sql, text))
+        Some(slow.begin(text))
+    }
+
+    /// Ends to measure a message, unless statements that were deferred have run in it, each of which was told of by itself.
+    fn end_watch(&self, watched: Option<&Watched>) {
+        if let (Some(watched), Some(slow), false) = (watched, &self.outbox.slow, self.outbox.has_run_deferred)
+        {
+            slow.end(watched);
+        }
     }
 
     async fn answer(&mut self, tag: u8, body: &[u8]) -> Next {
@@ -199,7 +226,7 @@ impl Session {
             Ok(Frontend::Terminate) => return Next::End,
             Ok(Frontend::Sync) => {
                 self.skipping = false;
-                let ended = Box::pin(self.sql.sync()).await;
+                let ended = Box::pin(self.sql.sync(&mut self.outbox)).await;
                 return self.end_round(ended).await;
             }
             Ok(Frontend::Query(text)) => {
@@ -209,28 +236,28 @@ impl Session {
             Ok(Frontend::FunctionCall) => {
                 let refused = SqlError::unsupported("calling functions by a message (it is obsolete)")
                     .hint("Use SELECT with the function.");
-                Box::pin(self.sql.fail_for_protocol()).await;
-                return self.end_round(Err(refused)).await;
+                let first = Box::pin(self.sql.fail(refused, &mut self.outbox)).await;
+                return self.end_round(Err(first)).await;
             }
             // They were on their way when a COPY failed.
             Ok(Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_)) => {
                 self.between_rounds = between_rounds;
                 return Next::Continue;
             }
-            Ok(Frontend::Flush) => self.outbox.send().await,
+            Ok(Frontend::Flush) => match Box::pin(self.sql.run_deferred(&mut self.outbox)).await {
+                Ok(()) => self.outbox.send().await,
+                Err(error) => Err(error),
+            },
             // Nobody is asked for a password any more.
             Ok(Frontend::Password(_)) | Err(Malformed::Type(_)) => {
                 self.outbox.error(&fatal(SqlState::PROTOCOL_VIOLATION, Malformed::Type(tag).to_string()));
                 return Next::End;
             }
             Ok(message) => self.answer_extended(message).await,
-            Err(error) if frontend::is_extended(tag) => {
-                Box::pin(self.sql.fail_for_protocol()).await;
-                Err(errors::malformed(&error))
-            }
+            Err(error) if frontend::is_extended(tag) => Err(errors::malformed(&error)),
             Err(error) if tag == b'Q' => {
-                Box::pin(self.sql.fail_for_protocol()).await;
-                return self.end_round(Err(errors::malformed(&error))).await;
+                let first = Box::pin(self.sql.fail(errors::malformed(&error), &mut self.outbox)).await;
+                return self.end_round(Err(first)).await;
             }
             // It can be answered neither within a round nor by the end of one.
             Err(error) => {
@@ -238,15 +265,24 @@ impl Session {
                 return Next::End;
             }
         };
+        self.go_on(answered).await
+    }
+
+    /// Goes on behind a message that has not ended a round: sends answers if they are many, and skips messages after an error.
+    async fn go_on(&mut self, mut answered: Result<(), SqlError>) -> Next {
+        if answered.is_ok() && self.outbox.channel.is_full() {
+            // What is behind the place of an answer cannot be sent before it.
+            answered = Box::pin(self.sql.run_deferred(&mut self.outbox)).await;
+            if answered.is_ok() && self.outbox.send().await.is_err() {
+                return Next::End;
+            }
+        }
         match answered {
-            Ok(()) if self.outbox.channel.is_full() => match self.outbox.send().await {
-                Ok(()) => Next::Continue,
-                Err(_) => Next::End,
-            },
             Ok(()) => Next::Continue,
             Err(error) => {
+                let first = Box::pin(self.sql.fail(error, &mut self.outbox)).await;
                 self.skipping = true;
-                self.tell(&error)
+                self.tell(&first)
             }
         }
     }
@@ -255,19 +291,26 @@ impl Session {
     async fn answer_extended(&mut self, message: Frontend<'_>) -> Result<(), SqlError> {
         match message {
             Frontend::Parse { name, text, types } => {
+                self.run_before(!name.is_empty()).await?;
                 Box::pin(self.sql.parse(name, text, &types)).await?;
                 backend::bare(self.outbox.channel.out(), b'1');
             }
             Frontend::Bind(bind) => {
+                self.run_before(!bind.portal.is_empty()).await?;
                 self.bind(&bind).await?;
                 backend::bare(self.outbox.channel.out(), b'2');
             }
             Frontend::Describe(target, name) => self.describe(target, name)?,
             Frontend::Execute { portal, limit } => {
-                let ends = self.outbox.channel.next_is(b'S');
-                Box::pin(self.sql.execute(portal, limit as usize, ends, &mut self.outbox)).await?;
+                let behind = match self.outbox.channel.next_tag() {
+                    None => Behind::Nothing,
+                    Some(b'S') => Behind::Sync,
+                    Some(_) => Behind::Message,
+                };
+                Box::pin(self.sql.execute(portal, limit as usize, behind, &mut self.outbox)).await?;
             }
             Frontend::Close(target, name) => {
+                self.run_before(true).await?;
                 match target {
                     Target::Statement => self.sql.close_statement(name),
                     Target::Portal => self.sql.close_portal(name),
@@ -284,6 +327,14 @@ impl Session {
         Ok(())
     }
 
+    /// Runs the statements that wait before a message that shall have no effect if one of them fails.
+    async fn run_before(&mut self, has_effect: bool) -> Result<(), SqlError> {
+        if has_effect && self.sql.has_deferred() {
+            return Box::pin(self.sql.run_deferred(&mut self.outbox)).await;
+        }
+        Ok(())
+    }
+
     async fn bind(&mut self, bind: &Bind<'_>) -> Result<(), SqlError> {
         let formats = |codes: &[i16]| codes.iter().map(|&code| Format::from_code(code)).collect();
         let parameters: Result<smallvec::SmallVec<[Format; 8]>, _> = formats(&bind.parameter_formats);
@@ -293,10 +344,7 @@ impl Session {
                 Box::pin(self.sql.bind(bind.portal, bind.statement, &bind.parameters, &parameters, &results))
                     .await
             }
-            (Err(error), _) | (_, Err(error)) => {
-                Box::pin(self.sql.fail_for_protocol()).await;
-                Err(error)
-            }
+            (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
 

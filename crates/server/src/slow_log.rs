@@ -29,45 +29,54 @@ impl fmt::Debug for SlowLog {
     }
 }
 
-/// A statement that is measured.
-pub(crate) struct Watched {
+/// The log of the slow statements of one connection.
+#[derive(Debug)]
+pub(crate) struct SlowStatements {
     log: SlowLog,
-    began: Instant,
     process: i32,
     user: String,
+}
+
+/// A statement that is measured.
+pub(crate) struct Watched {
+    began: Instant,
     text: String,
 }
 
-impl SlowLog {
-    /// Begins to measure a statement.
-    pub(crate) fn begin(&self, sql: &Connection, text: &str) -> Watched {
-        let mut end = text.len().min(MOST_TEXT);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        Watched {
-            log: self.clone(),
-            began: Instant::now(),
-            process: sql.process_id(),
-            user: sql.user().to_owned(),
-            text: text[..end].to_owned(),
-        }
+impl SlowStatements {
+    pub(crate) fn new(log: SlowLog, sql: &Connection) -> SlowStatements {
+        SlowStatements { log, process: sql.process_id(), user: sql.user().to_owned() }
     }
-}
 
-impl Watched {
-    /// Ends to measure: tells of the statement if it was slow.
-    pub(crate) fn end(self) {
-        let took = self.began.elapsed();
+    /// Begins to measure a statement.
+    pub(crate) fn begin(&self, text: &str) -> Watched {
+        Watched { began: Instant::now(), text: shortened(text).to_owned() }
+    }
+
+    /// Ends to measure a statement.
+    pub(crate) fn end(&self, watched: &Watched) {
+        self.tell(&watched.text, watched.began.elapsed());
+    }
+
+    /// Tells of a statement if it was slow.
+    pub(crate) fn tell(&self, text: &str, took: Duration) {
         if took < self.log.limit {
             return;
         }
         // One line: whatever ends lines in the text is a space here.
-        let text: String = self.text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let text: String = shortened(text).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let milliseconds = took.as_secs_f64() * 1e3;
         (self.log.sink)(&format!(
             "slow statement: duration={milliseconds:.3}ms process={} user={} statement={text}",
             self.process, self.user
         ));
     }
+}
+
+fn shortened(text: &str) -> &str {
+    let mut end = text.len().min(MOST_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }

@@ -184,9 +184,10 @@ impl Channel {
         poll_fn(|cx| self.poll_message(cx, body)).await
     }
 
-    /// Returns true if the next message has arrived, is of this type and has no body.
-    pub(crate) fn next_is(&self, tag: u8) -> bool {
-        self.arrived[self.taken..].starts_with(&[tag, 0, 0, 0, LENGTH_BYTES as u8])
+    /// Returns the type of the next message if all of it has arrived.
+    pub(crate) fn next_tag(&self) -> Option<u8> {
+        let (&tag, framed) = self.arrived[self.taken..].split_first()?;
+        frame(framed, self.most).ok()?.map(|_| tag)
     }
 
     /// Takes the first packet, which has no type.

@@ -105,6 +105,7 @@ pub(crate) struct Binder<'a> {
     needs: Vec<Need>,
     tells_of_locks: bool,
     tells_of_sizes: bool,
+    changes_session: bool,
     /// The owner of the view whose query is bound, who needs what it reads.
     acting: Option<u32>,
     /// The scopes around, the innermost last.
@@ -128,6 +129,7 @@ impl<'a> Binder<'a> {
             needs: Vec::new(),
             tells_of_locks: false,
             tells_of_sizes: false,
+            changes_session: false,
             acting: None,
             scopes: Vec::new(),
             named: Vec::new(),
@@ -159,8 +161,12 @@ impl<'a> Binder<'a> {
     pub(crate) fn finish(self, work: Work) -> (Plan, Vec<SqlType>) {
         // A parameter of which nothing says the type is a text.
         let types = self.params.iter().map(|ty| ty.unwrap_or(SqlType::Text)).collect();
-        let Binder { tables, views, needs, subqueries, tells_of_locks, tells_of_sizes, .. } = self;
-        (Plan { work, tables, views, needs, subqueries, tells_of_locks, tells_of_sizes }, types)
+        let Binder {
+            tables, views, needs, subqueries, tells_of_locks, tells_of_sizes, changes_session, ..
+        } = self;
+        let plan =
+            Plan { work, tables, views, needs, subqueries, tells_of_locks, tells_of_sizes, changes_session };
+        (plan, types)
     }
 
     /// The table of a name that a statement writes.

@@ -72,8 +72,8 @@ pub(crate) struct Cancel {
     asked: Notify,
     is_terminated: AtomicBool,
     terminated: Notify,
-    /// The moment from which on a look finds the statement's time over.
-    deadline: Mutex<Option<Instant>>,
+    /// The moment from which on a statement's time is over, and the time that it has; none while no statement with a limit runs.
+    deadline: Mutex<Option<(Instant, Duration)>>,
     /// Odd while the statement is suspended on its worker; counted up by each suspension and its end.
     suspensions: AtomicU32,
 }
@@ -90,11 +90,26 @@ impl Cancel {
 
     /// Begins a statement that may take so long: forgets a request that came before it did.
     pub(crate) fn begin(&self, limit: Option<Duration>) {
-        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) =
-            limit.and_then(|limit| Instant::now().checked_add(limit));
+        *self.deadline() = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
         let kept =
             if self.is_terminated.load(Ordering::SeqCst) { CancelReason::Termination as u8 } else { 0 };
         self.reason.store(kept, Ordering::SeqCst);
+    }
+
+    /// Begins the next of the statements that run together: the time that each may take begins anew.
+    pub(crate) fn next_statement(&self) {
+        if let Some((deadline, limit)) = &mut *self.deadline() {
+            *deadline = Instant::now() + *limit;
+        }
+    }
+
+    /// Ends a statement.
+    pub(crate) fn end(&self) {
+        *self.deadline() = None;
+    }
+
+    fn deadline(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn check(&self) -> Result<(), SqlError> {
@@ -107,8 +122,8 @@ impl Cancel {
 
     /// Looks like [`check`](Cancel::check), and at the time: nobody else may be able to while a statement runs on its thread.
     pub(crate) fn check_time(&self) -> Result<(), SqlError> {
-        let deadline = *self.deadline.lock().unwrap_or_else(PoisonError::into_inner);
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        let deadline = *self.deadline();
+        if deadline.is_some_and(|(deadline, _)| Instant::now() >= deadline) {
             self.ask(CancelReason::StatementTimeout);
         }
         self.check()
@@ -180,6 +195,12 @@ impl CancelHandle {
     /// Asks for the end of the statement that runs now, if one does, with the error of a reason.
     pub fn cancel_because(&self, reason: CancelReason) {
         self.0.ask(reason);
+    }
+
+    /// Returns the moment at which the time of the statement that runs is over, if one with a limit runs.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.0.deadline().map(|(deadline, _)| deadline)
     }
 
     /// Waits until the end of the connection is asked for (by `pg_terminate_backend`). The connection cannot end itself: who serves it

@@ -12,6 +12,7 @@ mod copying;
 mod cursors;
 mod extended;
 mod loading;
+mod pipeline;
 mod planning;
 mod prepared;
 mod role;
@@ -33,9 +34,12 @@ use crate::sink::{Column, Sink};
 use crate::transaction::Open;
 use crate::types::SqlType;
 
+pub use extended::Behind;
+
 use cursors::Cursor;
 use extended::{Portal, Prepared};
 use loading::Loading;
+use pipeline::Deferred;
 use planning::CachedPlan;
 use role::CurrentRole;
 
@@ -82,8 +86,8 @@ enum Kind {
 /// A client's connection.
 ///
 /// An error of a method fails the transaction that is open, as PostgreSQL does: an implicit one is undone at once, one that the
-/// client has begun waits for its end ([`TransactionStatus::Failed`]). After an error in the extended protocol the server skips
-/// messages until Sync and then calls [`sync`](Connection::sync).
+/// client has begun waits for its end ([`TransactionStatus::Failed`]). After an error in the extended protocol the server calls
+/// [`fail`](Connection::fail), skips messages until Sync and then calls [`sync`](Connection::sync).
 ///
 /// Dropping a connection cancels its statement and undoes its open transaction, with the definitions that it has made.
 #[derive(Debug)]
@@ -116,6 +120,8 @@ pub struct Connection {
     noted: Arc<AtomicU64>,
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
+    /// The statements of a pipeline that wait to be run together.
+    deferred: Vec<Deferred>,
     cursors: HashMap<String, Cursor>,
     plans: HashMap<String, CachedPlan>,
     /// Plans of statements whose literals are lifted; none for those that have to be planned as they are.
@@ -175,6 +181,7 @@ impl Connection {
             noted,
             statements: HashMap::new(),
             portals: HashMap::new(),
+            deferred: Vec::new(),
             cursors: HashMap::new(),
             plans: HashMap::new(),
             lifted: HashMap::new(),
@@ -188,13 +195,16 @@ impl Connection {
     /// # Errors
     /// The error of the first statement that failed; the rest has not been run.
     pub async fn simple(&mut self, text: &str, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        if self.has_deferred() {
+            Box::pin(self.run_deferred(sink)).await?;
+        }
         self.cancel.begin(self.settings.limits().statement);
         self.activity.begins(text);
         self.portals.remove("");
         let mut done = self.simple_statements(text, sink).await;
         match &done {
             Ok(()) => done = self.end_implicit(true).await,
-            Err(_) => Box::pin(self.fail()).await,
+            Err(_) => Box::pin(self.fail_transaction()).await,
         }
         self.tell_activity();
         done
@@ -312,8 +322,9 @@ impl Connection {
         (self.given_settings, self.session) = (None, None);
     }
 
-    /// Notes what the connection does between statements.
+    /// Notes the end of a statement, and what the connection does between statements.
     fn tell_activity(&self) {
+        self.cancel.end();
         self.activity.ends(match self.kind {
             Kind::None => ActivityState::Idle,
             Kind::Implicit | Kind::Explicit => ActivityState::InTransaction,

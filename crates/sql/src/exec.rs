@@ -12,6 +12,7 @@ mod output;
 mod profile;
 mod query;
 mod scan;
+mod together;
 mod window;
 mod writes;
 
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use atrapos::{Abort, AbortReason, Tx};
+use atrapos::{Abort, AbortReason, DynRow, Tx};
 
 use crate::cancel::Cancel;
 use crate::error::{SqlError, SqlState};
@@ -37,6 +38,7 @@ use crate::value::Value;
 pub(crate) use output::{Answer, encode_rows};
 pub(crate) use profile::Profile;
 pub(crate) use scan::key_of;
+pub(crate) use together::run_all;
 pub(crate) use writes::{duplicate, explain_row, insert_all, stored};
 
 /// A future on a worker, in a box: nodes contain nodes.
@@ -76,8 +78,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Runs the statement; gives up when it is cancelled.
-    pub(crate) async fn run(&self, tx: Option<&mut Tx<'_>>) -> Result<Answer, Fail> {
+    /// Runs the statement; gives up when it is cancelled. `ahead` is what was looked up already of a statement that
+    /// [reads one row](Plan::one_read).
+    pub(crate) async fn run(
+        &self,
+        tx: Option<&mut Tx<'_>>,
+        ahead: Option<Option<DynRow>>,
+    ) -> Result<Answer, Fail> {
         let mut exec = Exec {
             tx,
             plan: Arc::clone(&self.plan),
@@ -85,6 +92,7 @@ impl Request {
             cancel: Arc::clone(&self.cancel),
             sequences: Arc::clone(&self.sequences),
             ticks: 0,
+            ahead,
             profile: self.profile.clone(),
         };
         exec.env.session.begin_attempt();
@@ -96,7 +104,7 @@ impl Request {
     /// run by a worker.
     pub(crate) fn run_here(&self) -> Option<Result<Answer, SqlError>> {
         let mut context = Context::from_waker(Waker::noop());
-        match pin!(self.run(None)).poll(&mut context) {
+        match pin!(self.run(None, None)).poll(&mut context) {
             Poll::Pending => None,
             Poll::Ready(Ok(answer)) => Some(Ok(answer)),
             Poll::Ready(Err(Fail::Sql(error))) => Some(Err(error)),
@@ -122,6 +130,8 @@ struct Exec<'t, 'w> {
     sequences: Arc<Sequences>,
     /// Counts rows between looks at whether the statement was cancelled.
     ticks: u32,
+    /// What was looked up ahead of the statement, if it was.
+    ahead: Option<Option<DynRow>>,
     /// The place for measures of the parts of the plan, if they are asked for.
     profile: Option<Arc<Profile>>,
 }
@@ -192,10 +202,10 @@ impl<'w> Exec<'_, 'w> {
     }
 
     fn answer(&self, request: &Request, rows: Option<Vec<Row>>, tag: String) -> Result<Answer, Fail> {
-        let Some(rows) = rows else { return Ok(Answer { messages: Vec::new(), count: 0, tag }) };
+        let Some(rows) = rows else { return Ok(Answer::of_tag(tag)) };
         let columns = self.plan.columns().unwrap_or_default();
         let messages = encode_rows(&rows, columns, &request.formats, &self.env.schema, request.max_bytes)?;
-        Ok(Answer { messages, count: rows.len(), tag })
+        Ok(Answer { messages, count: rows.len(), ..Answer::of_tag(tag) })
     }
 
     fn tx(&mut self) -> Result<&mut Tx<'w>, Fail> {

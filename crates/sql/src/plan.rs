@@ -383,6 +383,8 @@ pub(crate) struct Plan {
     pub(crate) tells_of_locks: bool,
     /// Set if it tells of the sizes of tables, so that workers are asked for them before.
     pub(crate) tells_of_sizes: bool,
+    /// Set if its functions may change settings or take advisory locks.
+    pub(crate) changes_session: bool,
 }
 
 impl Plan {
@@ -396,6 +398,7 @@ impl Plan {
             subqueries: 0,
             tells_of_locks: false,
             tells_of_sizes: false,
+            changes_session: false,
         }
     }
 
@@ -426,6 +429,33 @@ impl Plan {
             node = input;
         }
         matches!(node, Node::Values(_))
+    }
+
+    /// The table and the key of a query that looks up one row, without locking it for a change, and reads nothing else.
+    pub(crate) fn one_read(&self) -> Option<(&TableEntry, &[Expr])> {
+        let mut node = match &self.work {
+            Work::Query(query) if self.subqueries == 0 => &query.root,
+            _ => return None,
+        };
+        while let Node::Filter(input, _) | Node::Project(input, _) | Node::Limit { input, .. } = node {
+            node = input;
+        }
+        match node {
+            Node::Scan(scan) if !scan.for_update && scan.when_locked == WhenLocked::Wait => {
+                match &scan.access {
+                    Access::Key(values) => Some((&scan.table, values)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns true if it may wait for the statements behind it and be run together with them: nothing has to be known before it runs
+    /// but its parameters, and what it does to the session concerns none of them.
+    pub(crate) fn is_together(&self) -> bool {
+        let is_apart = self.is_on_no_table() || matches!(self.work, Work::Truncate(_));
+        !(is_apart || self.tells_of_locks || self.tells_of_sizes || self.changes_session)
     }
 
     /// The scan whose first row says where it runs.

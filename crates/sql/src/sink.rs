@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use crate::error::SqlError;
 use crate::format::Format;
@@ -72,6 +73,19 @@ pub trait Sink: Send {
     ///
     /// After an error of the statement itself no more is asked for: the server skips what the client still sends.
     fn copy_data(&mut self) -> SinkFuture<'_, Option<Vec<u8>>>;
+
+    /// The answer of a statement comes here, but later: what is told to the client until [`next_deferred`](Sink::next_deferred) belongs
+    /// behind it.
+    fn defer(&mut self);
+
+    /// What follows belongs in the first place that was kept by [`defer`](Sink::defer) and not filled yet.
+    fn next_deferred(&mut self);
+
+    /// What follows belongs behind all there is; what was told behind the place that was filled last stays only if `keeps`.
+    fn end_deferred(&mut self, keeps: bool);
+
+    /// A statement whose answer was deferred has run for so long.
+    fn ran(&mut self, text: &str, took: Duration);
 
     /// Waits until the sink has room for more. It is called between pieces of a large answer.
     fn ready(&mut self) -> SinkFuture<'_, ()>;

@@ -7,8 +7,8 @@
 //! - A failure ends the procedure at once, and with it the locks, unless the transaction has a savepoint that it can go back to.
 //! - A procedure whose client is gone aborts.
 //! - Its first run takes the commands; when the engine runs it again, after a deadlock, there are none, and it aborts: only a
-//!   client can run an open transaction again. A statement that is a transaction of its own ([`run_once`]) is run again by the
-//!   engine, as nothing of its answer has been sent.
+//!   client can run an open transaction again. Statements that are a transaction of their own ([`run_once`]) are run again by the
+//!   engine, as nothing of their answers has been sent.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::copy::CopyBatch;
 use crate::error::{SqlError, SqlState};
-use crate::exec::{Answer, Fail, Request};
+use crate::exec::{Answer, Fail, Request, run_all};
 use crate::kept::Kept;
 
 /// The answer to a command.
@@ -29,7 +29,8 @@ type Reply<T> = oneshot::Sender<Result<T, SqlError>>;
 
 /// A command to an open transaction.
 pub(crate) enum Command {
-    Run(Box<Request>, Reply<Answer>),
+    /// Runs statements ([`run_all`]).
+    Run(Vec<Request>, oneshot::Sender<Answers>),
     Copy(Box<CopyBatch>, Reply<()>),
     /// Locks all of a table; the answer is whether it has rows.
     Lock(TableHandle, LockMode, Reply<bool>),
@@ -51,46 +52,78 @@ pub(crate) struct Open {
 /// The reason for which a procedure aborts whose client knows why already.
 const TOLD: &str = "the statement has failed";
 
-/// Places an error so that it survives the procedure's abort.
-type Slot = Arc<Mutex<Option<SqlError>>>;
-
-fn put(slot: &Slot, error: Option<SqlError>) {
-    *slot.lock().unwrap_or_else(PoisonError::into_inner) = error;
+/// The answers of statements that were run together, in their order, and the error of the one behind them if it has failed. If it has
+/// not, and there are fewer answers than statements, the rest has not been run.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) given: Vec<Answer>,
+    pub(crate) error: Option<SqlError>,
+    /// Set if a procedure has aborted because not all could be run together.
+    is_too_large: bool,
 }
 
-/// The error of a procedure: its own, or that of the engine's abort.
-fn taken(slot: &Slot, abort: &Abort) -> SqlError {
-    let own = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match own {
-        Some(error) if abort.reason() == AbortReason::User => error,
-        _ => SqlError::of_abort(abort),
+impl Answers {
+    pub(crate) fn failed(error: SqlError) -> Answers {
+        Answers { error: Some(error), ..Answers::default() }
+    }
+
+    /// The answer of a statement that was run alone.
+    pub(crate) fn only(mut self) -> Result<Answer, SqlError> {
+        match self.error {
+            Some(error) => Err(error),
+            None => self.given.pop().ok_or_else(gone),
+        }
     }
 }
 
-/// Runs a statement as a transaction of its own: one procedure on its home, run again after a deadlock.
+/// Runs statements as a transaction of their own: one procedure on its home, run again after a deadlock. If their answers are too large
+/// to be together, there is no answer, and no error: nothing has been done.
 pub(crate) async fn run_once(
     database: &Database,
     route: Route,
-    request: Request,
-) -> Result<Answer, SqlError> {
-    let slot: Slot = Arc::default();
-    let inner = Arc::clone(&slot);
-    let request = Arc::new(request);
+    process_id: i32,
+    requests: Vec<Request>,
+) -> Answers {
+    // What a procedure that aborts has to tell survives it here.
+    let told: Arc<Mutex<Answers>> = Arc::default();
+    let inner = Arc::clone(&told);
+    let requests = Arc::new(requests);
     let submitted = submit(database, &route, || {
-        let (inner, request) = (Arc::clone(&inner), Arc::clone(&request));
+        let (inner, requests) = (Arc::clone(&inner), Arc::clone(&requests));
         async move |tx: &mut Tx<'_>| {
-            tx.set_client(request.env.session.process_id.unsigned_abs());
-            match request.run(Some(tx)).await {
-                Ok(answer) => Ok(answer),
-                Err(Fail::Abort(abort)) => Err(abort),
-                Err(Fail::Sql(error)) => {
-                    put(&inner, Some(error));
-                    Err(Abort::user(TOLD))
+            tx.set_client(process_id.unsigned_abs());
+            let mut given = Vec::with_capacity(requests.len());
+            let failed = run_all(&requests, tx, &mut given).await;
+            let mut told = inner.lock().unwrap_or_else(PoisonError::into_inner);
+            *told = Answers::default();
+            let (error, abort) = match failed {
+                Ok(()) if given.len() == requests.len() => return Ok(given),
+                Ok(()) => {
+                    told.is_too_large = true;
+                    return Err(Abort::user(TOLD));
                 }
-            }
+                Err(Fail::Abort(abort)) => (None, abort),
+                Err(Fail::Sql(error)) => (Some(error), Abort::user(TOLD)),
+            };
+            *told = Answers { given, error, is_too_large: false };
+            Err(abort)
         }
     });
-    submitted.await?.await.map_err(|abort| taken(&slot, &abort))
+    let outcome = match submitted.await {
+        Ok(submitted) => submitted.await,
+        Err(error) => return Answers::failed(error),
+    };
+    match outcome {
+        Ok(given) => Answers { given, ..Answers::default() },
+        Err(abort) => {
+            let mut told = std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner));
+            let is_told = abort.reason() == AbortReason::User && (told.error.is_some() || told.is_too_large);
+            if !is_told {
+                told.error = Some(SqlError::of_abort(&abort));
+            }
+            told
+        }
+    }
 }
 
 /// Submits a procedure to its home. While the inbox there is full, a thread that serves clients alone waits, and a task on a worker's thread
@@ -150,6 +183,13 @@ impl Open {
         }
     }
 
+    /// Runs statements, one after the other, up to the first that fails.
+    pub(crate) async fn run(&mut self, requests: Vec<Request>) -> Answers {
+        let (reply, answers) = oneshot::channel();
+        let _ = self.commands.send(Command::Run(requests, reply));
+        answers.await.unwrap_or_else(|_| Answers::failed(gone()))
+    }
+
     /// Commits, and waits until that is durable.
     pub(crate) async fn commit(self) -> Result<(), SqlError> {
         let _ = self.commands.send(Command::Commit);
@@ -204,9 +244,12 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
         match command {
             Command::Commit if is_failed => return Err(Abort::user(TOLD)),
             Command::Commit => return Ok(()),
-            Command::Run(request, reply) => {
-                let done = request.run(Some(tx)).await;
-                is_failed |= answer(done, reply, savepoints.is_empty())?;
+            Command::Run(requests, reply) => {
+                let mut given = Vec::with_capacity(requests.len());
+                let failed = run_all(&requests, tx, &mut given).await.err();
+                let (error, goes_on) = failed.map(told).unzip();
+                let _ = reply.send(Answers { given, error, is_too_large: false });
+                is_failed |= has_failed(goes_on, savepoints.is_empty())?;
             }
             Command::Copy(batch, reply) => {
                 let done = batch.run(tx).await;
@@ -263,20 +306,32 @@ async fn lock_all(tx: &mut Tx<'_>, table: &TableHandle, mode: LockMode) -> Resul
 /// Answers a command; returns true if it has failed and the transaction can go back to a savepoint, and ends the procedure if it
 /// cannot.
 fn answer<T>(done: Result<T, Fail>, reply: Reply<T>, ends: bool) -> Result<bool, Abort> {
-    match done {
-        Ok(done) => {
-            let _ = reply.send(Ok(done));
-            Ok(false)
+    let (done, goes_on) = match done {
+        Ok(done) => (Ok(done), None),
+        Err(fail) => {
+            let (error, goes_on) = told(fail);
+            (Err(error), Some(goes_on))
         }
-        Err(Fail::Sql(error)) => {
-            let _ = reply.send(Err(error));
-            if ends { Err(Abort::user(TOLD)) } else { Ok(true) }
-        }
-        Err(Fail::Abort(abort)) => {
-            let _ = reply.send(Err(SqlError::of_abort(&abort)));
-            let goes_on = !ends && abort.reason().is_of_request();
-            if goes_on { Ok(true) } else { Err(Abort::user(TOLD)) }
-        }
+    };
+    let _ = reply.send(done);
+    has_failed(goes_on, ends)
+}
+
+/// The error that a client is told of a failure, and whether its transaction could go back to a savepoint.
+fn told(fail: Fail) -> (SqlError, bool) {
+    match fail {
+        Fail::Sql(error) => (error, true),
+        Fail::Abort(abort) => (SqlError::of_abort(&abort), abort.reason().is_of_request()),
+    }
+}
+
+/// Returns true if a command has failed and the transaction can go back to a savepoint; ends the procedure if it cannot, or has none.
+/// `goes_on` is nothing of a command that has not failed.
+fn has_failed(goes_on: Option<bool>, ends: bool) -> Result<bool, Abort> {
+    match goes_on {
+        None => Ok(false),
+        Some(true) if !ends => Ok(true),
+        Some(_) => Err(Abort::user(TOLD)),
     }
 }
 

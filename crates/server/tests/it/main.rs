@@ -7,6 +7,7 @@ mod dashboard;
 mod end;
 mod http;
 mod limits;
+mod pipelines;
 mod random;
 mod raw;
 mod start;

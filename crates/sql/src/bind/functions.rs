@@ -7,7 +7,7 @@ use crate::aggregate::{Aggregate, AggregateCall};
 use crate::cast::{Castability, castability};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, SubqueryKind};
-use crate::functions::{ANY, Function, named, tells_of_sizes};
+use crate::functions::{ANY, Function, changes_session, named, tells_of_sizes};
 use crate::plan::SortKey;
 use crate::types::SqlType;
 
@@ -263,6 +263,7 @@ impl Binder<'_> {
     fn table_call(&mut self, name: &str, arguments: Arguments) -> Result<Typed, SqlError> {
         self.tells_of_locks |= name == "pg_blocking_pids";
         self.tells_of_sizes |= tells_of_sizes(name);
+        self.changes_session |= changes_session(name);
         let types = arguments.types();
         let (function, places) = resolve(name, &types, &arguments.names)?;
         let mut bound: Vec<Option<Expr>> = (0..function.arguments.len().max(types.len()))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use sqlparser::ast;
 
+use super::pipeline::Deferred;
 use super::planning::{CachedPlan, is_planned};
 use super::running::{give, message_length, wait_before};
 use super::{Connection, Kind, StatementDescription};
@@ -21,11 +22,11 @@ use crate::value::Value;
 /// A prepared statement.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    text: String,
+    pub(super) text: String,
     /// None for an empty text.
-    statement: Option<ast::Statement>,
+    pub(super) statement: Option<ast::Statement>,
     /// None for a statement that becomes no plan.
-    plan: Option<CachedPlan>,
+    pub(super) plan: Option<CachedPlan>,
     /// The types of parameters that the client has given.
     given: Vec<Option<SqlType>>,
     columns: Option<Vec<Column>>,
@@ -39,6 +40,19 @@ pub(super) struct Portal {
     formats: Arc<[Format]>,
     /// The answer, and how many bytes of its rows have been given.
     answer: Option<(Answer, usize, usize)>,
+    /// Set once the statement waits for those behind it: its answer is given when it has run.
+    is_deferred: bool,
+}
+
+/// What has arrived behind an Execute, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Nothing yet.
+    Nothing,
+    /// A message that is no Sync.
+    Message,
+    /// A Sync: the implicit transaction ends with this statement, in one step with it.
+    Sync,
 }
 
 impl Connection {
@@ -51,9 +65,10 @@ impl Connection {
         self.checked(done).await
     }
 
-    async fn checked<T>(&mut self, done: Result<T, SqlError>) -> Result<T, SqlError> {
-        if done.is_err() {
-            Box::pin(self.fail()).await;
+    /// Fails the transaction after an error, unless statements wait, which have come before it ([`fail`](Connection::fail)).
+    pub(super) async fn checked<T>(&mut self, done: Result<T, SqlError>) -> Result<T, SqlError> {
+        if done.is_err() && self.deferred.is_empty() {
+            Box::pin(self.fail_transaction()).await;
         }
         done
     }
@@ -226,7 +241,13 @@ impl Connection {
                 },
             });
         }
-        let made = Portal { prepared, params: values.into(), formats: result_formats.into(), answer: None };
+        let made = Portal {
+            prepared,
+            params: values.into(),
+            formats: result_formats.into(),
+            answer: None,
+            is_deferred: false,
+        };
         self.portals.insert(portal.to_owned(), made);
         Ok(())
     }
@@ -293,18 +314,26 @@ impl Connection {
         Ok(columns)
     }
 
-    /// Runs a portal, or goes on with it, for at most `limit` rows; 0: all. `ends` says that the next message is a Sync: the
-    /// implicit transaction then ends with this statement, in one step with it. The sink is not given a row description.
+    /// Runs a portal, or goes on with it, for at most `limit` rows; 0: all. With messages behind it a statement may wait and be run with
+    /// what they run: whoever serves the connection calls [`run_deferred`](Connection::run_deferred) before it waits for the client. The
+    /// sink is not given a row description.
     ///
     /// # Errors
-    /// The error of the statement.
+    /// The error of the statement, or of one that waited.
     pub async fn execute(
         &mut self,
         portal: &str,
         limit: usize,
-        ends: bool,
+        behind: Behind,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
+        if let Some(statement) = self.deferrable(portal, limit, behind) {
+            return Box::pin(self.defer(statement, behind, sink)).await;
+        }
+        if self.has_deferred() {
+            Box::pin(self.run_deferred(sink)).await?;
+        }
+        let ends = behind == Behind::Sync;
         self.cancel.begin(self.settings.limits().statement);
         if let Some(portal) = self.portals.get(portal) {
             self.activity.begins(&portal.prepared.text);
@@ -315,6 +344,30 @@ impl Connection {
         done
     }
 
+    /// The statement of a portal if it may wait for those behind it: it is alone in asking for the portal's rows, and something is behind
+    /// it, or before it.
+    fn deferrable(&mut self, name: &str, limit: usize, behind: Behind) -> Option<Deferred> {
+        let is_joined = match behind {
+            Behind::Nothing => false,
+            Behind::Message => true,
+            Behind::Sync => !self.deferred.is_empty(),
+        };
+        if !is_joined || limit != 0 || !name.is_empty() || self.kind == Kind::Failed {
+            return None;
+        }
+        let portal = self.portals.get_mut(name)?;
+        let plan = portal.prepared.plan.as_ref()?;
+        if portal.is_deferred || portal.answer.is_some() || !plan.plan.is_together() {
+            return None;
+        }
+        portal.is_deferred = true;
+        Some(Deferred {
+            prepared: Arc::clone(&portal.prepared),
+            params: Arc::clone(&portal.params),
+            formats: Arc::clone(&portal.formats),
+        })
+    }
+
     async fn execute_portal(
         &mut self,
         name: &str,
@@ -323,6 +376,13 @@ impl Connection {
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
         let portal = self.portal(name)?;
+        if portal.is_deferred && portal.answer.is_none() {
+            if portal.prepared.columns.is_none() {
+                let why = format!("portal \"{name}\" cannot be run");
+                return Err(SqlError::new(SqlState("55000"), why));
+            }
+            portal.answer = Some((Answer::of_tag("SELECT 0".to_owned()), 0, 0));
+        }
         if portal.answer.is_none() {
             let (prepared, params, formats) =
                 (Arc::clone(&portal.prepared), Arc::clone(&portal.params), Arc::clone(&portal.formats));
@@ -402,16 +462,23 @@ impl Connection {
         self.portals.remove(name);
     }
 
-    /// Fails the transaction for an error that the server has found itself, in a message say, as an error of a method does.
-    pub async fn fail_for_protocol(&mut self) {
-        self.fail().await;
+    /// Fails the transaction for an error of a message, and runs what has come before that message and waits; returns the error that came
+    /// first. Errors of methods of the extended protocol are passed through here.
+    pub async fn fail(&mut self, error: SqlError, sink: &mut dyn Sink) -> SqlError {
+        let first = self.run_deferred(sink).await.err();
+        self.fail_transaction().await;
+        first.unwrap_or(error)
     }
 
-    /// Ends the implicit transaction of the extended protocol: at a Sync, after an error too.
+    /// Ends the implicit transaction of the extended protocol, with the statements that wait: at a Sync, after an error too.
     ///
     /// # Errors
-    /// When the transaction could not commit.
-    pub async fn sync(&mut self) -> Result<(), SqlError> {
+    /// That of a statement that waited; when the transaction could not commit.
+    pub async fn sync(&mut self, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        if self.has_deferred() {
+            let done = Box::pin(self.run_waiting(true, sink)).await;
+            self.checked(done).await?;
+        }
         let done = self.end_implicit(true).await;
         self.tell_activity();
         done

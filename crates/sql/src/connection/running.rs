@@ -17,7 +17,7 @@ use crate::expr::Env;
 use crate::format::Format;
 use crate::plan::{Access, Node, Plan, Scan, Work};
 use crate::sink::Sink;
-use crate::transaction::{Command, Open, run_once};
+use crate::transaction::{Answers, Command, Open, run_once};
 use crate::value::Value;
 
 /// The size of the pieces in which rows are handed to a sink.
@@ -81,26 +81,13 @@ impl Connection {
         formats: Arc<[Format]>,
         ends: bool,
     ) -> Result<Answer, SqlError> {
-        self.refuse_failed()?;
-        let schema = self.schema();
-        self.check_needs(&schema, &planned.plan.needs)?;
-        let session = self.session();
-        let mut env = Env::new(params, session, schema);
+        let mut request = self.request(planned, params, formats)?;
         if planned.plan.tells_of_locks {
-            env.locks = Some(Box::pin(self.look(Database::locks)).await?);
+            request.env.locks = Some(Box::pin(self.look(Database::locks)).await?);
         }
         if planned.plan.tells_of_sizes {
-            env.sizes = Some(Box::pin(self.look(Database::table_bytes)).await?);
+            request.env.sizes = Some(Box::pin(self.look(Database::table_bytes)).await?);
         }
-        let mut request = Request {
-            plan: Arc::clone(&planned.plan),
-            env,
-            formats,
-            cancel: Arc::clone(&self.cancel),
-            sequences: Arc::clone(self.database.sequences()),
-            max_bytes: self.database.options().max_answer_bytes,
-            profile: planned.profile.clone(),
-        };
         if planned.plan.is_on_no_table() {
             let done = if planned.plan.is_of_constants() {
                 request.run_here()
@@ -113,28 +100,66 @@ impl Connection {
                 return done;
             }
             // Its effects on sequences stand whatever becomes of the transaction.
-            return run_once(self.database.database(), self.any_worker(), request).await;
+            let (database, route) = (self.database.database(), self.any_worker());
+            return run_once(database, route, self.process_id, vec![request]).await.only();
         }
         if let Work::Truncate(tables) = &planned.plan.work {
             let rest = Box::pin(self.truncate_anew(tables, ends)).await?;
             if rest.is_empty() {
-                return Ok(Answer { messages: Vec::new(), count: 0, tag: TRUNCATED.to_owned() });
+                return Ok(Answer::of_tag(TRUNCATED.to_owned()));
             }
             request.plan = Arc::new(Plan::truncation(rest));
         }
+        self.run_requests(vec![request], ends).await.only()
+    }
+
+    /// All that a plan needs to be run but what is told of the whole database.
+    pub(super) fn request(
+        &mut self,
+        planned: &CachedPlan,
+        params: Arc<[Value]>,
+        formats: Arc<[Format]>,
+    ) -> Result<Request, SqlError> {
+        self.refuse_failed()?;
+        let schema = self.schema();
+        self.check_needs(&schema, &planned.plan.needs)?;
+        let session = self.session();
+        Ok(Request {
+            plan: Arc::clone(&planned.plan),
+            env: Env::new(params, session, schema),
+            formats,
+            cancel: Arc::clone(&self.cancel),
+            sequences: Arc::clone(self.database.sequences()),
+            max_bytes: self.database.options().max_answer_bytes,
+            profile: planned.profile.clone(),
+        })
+    }
+
+    /// Runs statements one after the other, in the transaction that is open or in one that begins at the home of the first.
+    pub(super) async fn run_requests(&mut self, mut requests: Vec<Request>, ends: bool) -> Answers {
         self.note_generation();
         if let Some(open) = &mut self.open {
-            return open.ask(|reply| Command::Run(Box::new(request), reply)).await;
+            return open.run(requests).await;
         }
-        let route = self.route(&planned.plan, &mut request.env)?;
+        let Some(first) = requests.first_mut() else { return Answers::default() };
+        let plan = Arc::clone(&first.plan);
+        let route = match self.route(&plan, &mut first.env) {
+            Ok(route) => route,
+            Err(error) => return Answers::failed(error),
+        };
         if ends && self.kind == Kind::None {
-            let done = run_once(self.database.database(), route, request).await;
+            let answers = run_once(self.database.database(), route, self.process_id, requests).await;
             self.noted.store(0, Ordering::SeqCst);
             self.session = None;
-            return done;
+            return answers;
         }
-        Box::pin(self.begin_at(route)).await?;
-        self.ask_open(|reply| Command::Run(Box::new(request), reply)).await
+        if let Err(error) = Box::pin(self.begin_at(route)).await {
+            return Answers::failed(error);
+        }
+        match &mut self.open {
+            Some(open) => open.run(requests).await,
+            None => Answers::default(),
+        }
     }
 
     /// Returns what the database tells now. Workers are asked by a thread that is not one of them.
@@ -252,7 +277,7 @@ impl Connection {
     }
 
     /// A statement has failed: undoes an implicit transaction, and leaves an explicit one to its client.
-    pub(super) async fn fail(&mut self) {
+    pub(super) async fn fail_transaction(&mut self) {
         match self.kind {
             Kind::None | Kind::Implicit => {
                 let _ = self.end(false).await;

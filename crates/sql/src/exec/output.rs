@@ -1,5 +1,7 @@
 //! Rows as the messages that a client gets.
 
+use std::time::Duration;
+
 use crate::cast::name_of;
 use crate::error::{SqlError, SqlState};
 use crate::expr::Row;
@@ -16,9 +18,16 @@ pub(crate) struct Answer {
     pub(crate) messages: Vec<u8>,
     pub(crate) count: usize,
     pub(crate) tag: String,
+    /// The time that it took, if it was run together with others.
+    pub(crate) took: Duration,
 }
 
 impl Answer {
+    /// The answer of a statement that returns no rows.
+    pub(crate) fn of_tag(tag: String) -> Answer {
+        Answer { messages: Vec::new(), count: 0, tag, took: Duration::ZERO }
+    }
+
     /// The number of rows that were returned or changed, as the tag tells it.
     pub(crate) fn rows(&self) -> usize {
         self.tag.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(self.count)

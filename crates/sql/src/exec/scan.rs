@@ -199,7 +199,10 @@ impl Exec<'_, '_> {
                 take(key, row, &self.env)?;
             }
         } else if let [key] = &keys[..] {
-            let row = self.tx()?.get(&table.handle, key).await?;
+            let row = match self.ahead.take() {
+                Some(row) => row,
+                None => self.tx()?.get(&table.handle, key).await?,
+            };
             take(key.clone(), row, &self.env)?;
         } else {
             let gets: Result<Vec<_>, Abort> = keys.iter().map(|key| table.handle.get(key)).collect();

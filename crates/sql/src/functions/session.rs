@@ -59,6 +59,11 @@ pub(crate) fn nothing() -> Value {
     Value::text("")
 }
 
+/// Returns true for the name of one of these functions.
+pub(crate) fn changes_session(name: &str) -> bool {
+    FUNCTIONS.iter().any(|function| function.name == name)
+}
+
 /// The state by which the executor knows that an expression waits for an advisory lock.
 pub(crate) const NEEDS_LOCK: SqlState = SqlState("\0lock");
 

@@ -1,13 +1,14 @@
 //! The extended protocol: parameters, formats, portals, pipelines.
 
-use atrapos_sql::{Connection, Format, SqlError, SqlType, TransactionStatus};
+use atrapos_sql::{Behind, Connection, Format, SqlError, SqlType, TransactionStatus};
 use pollster::block_on;
 
 use crate::support::{Client, Kept, database, shown};
 
 fn execute(connection: &mut Connection, limit: usize, ends: bool) -> String {
     let mut kept = Kept::default();
-    if let Err(error) = block_on(connection.execute("", limit, ends, &mut kept)) {
+    let behind = if ends { Behind::Sync } else { Behind::Nothing };
+    if let Err(error) = block_on(connection.execute("", limit, behind, &mut kept)) {
         kept.lines.push(shown(&error));
     }
     kept.lines.join("\n")
@@ -63,7 +64,7 @@ fn statements_run_with_parameters_in_both_formats() {
         bind(connection, &[Some(&id.to_be_bytes()), Some(b"n")], &[Format::Binary, Format::Text])
             .expect("it binds");
         assert_eq!(execute(connection, 0, true), "INSERT 0 1");
-        block_on(connection.sync()).expect("it commits");
+        block_on(connection.sync(&mut Kept::default())).expect("it commits");
     }
     prepare(connection, "SELECT id, name FROM t WHERE id >= $1 ORDER BY id").expect("it parses");
     bind(connection, &[Some(b"4")], &[]).expect("it binds");
@@ -76,7 +77,7 @@ fn statements_run_with_parameters_in_both_formats() {
     let columns = connection.describe_portal("").expect("it is there").expect("it has rows");
     assert_eq!((columns[0].ty, columns[0].format, columns[0].number), (SqlType::Int8, Format::Binary, 1));
     let mut kept = Kept::default();
-    block_on(connection.execute("", 0, true, &mut kept)).expect("it runs");
+    block_on(connection.execute("", 0, Behind::Sync, &mut kept)).expect("it runs");
     assert_eq!(&kept.raw[5..], [0, 2, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1, b'n']);
 }
 
@@ -90,7 +91,7 @@ fn portals_give_rows_in_parts() {
     assert_eq!(execute(connection, 2, false), "1\n2\n(suspended)");
     assert_eq!(execute(connection, 2, false), "3\n4\n(suspended)");
     assert_eq!(execute(connection, 2, false), "5\nSELECT 1");
-    block_on(connection.sync()).expect("it commits");
+    block_on(connection.sync(&mut Kept::default())).expect("it commits");
     assert!(execute(connection, 2, false).contains("34000"), "portals end with their transaction");
 }
 
@@ -109,11 +110,11 @@ fn a_pipeline_is_one_transaction_until_its_sync() {
     assert_eq!(insert(connection, "1"), "INSERT 0 1");
     assert_eq!(connection.status(), TransactionStatus::Idle);
     assert!(insert(connection, "1").contains("23505"));
-    block_on(connection.sync()).expect("there is nothing to commit");
+    block_on(connection.sync(&mut Kept::default())).expect("there is nothing to commit");
     assert_eq!(other.rows("SELECT count(*) FROM t"), "0");
     assert_eq!(insert(connection, "1"), "INSERT 0 1");
     assert_eq!(insert(connection, "2"), "INSERT 0 1");
-    block_on(connection.sync()).expect("it commits");
+    block_on(connection.sync(&mut Kept::default())).expect("it commits");
     assert_eq!(other.rows("SELECT count(*) FROM t"), "2");
 }
 
@@ -130,4 +131,189 @@ fn prepared_statements_follow_the_schema() {
     assert_eq!(execute(&mut client.connection, 0, true), "20\nSELECT 1");
     client.run("DROP TABLE t");
     assert_eq!(bind(&mut client.connection, &[Some(b"2")], &[]).expect_err("it is gone").code.0, "42P01");
+}
+
+/// Binds and executes a statement with another message behind it; returns the error, if there is one.
+fn pipelined(
+    connection: &mut Connection,
+    statement: &str,
+    parameters: &[&str],
+    kept: &mut Kept,
+) -> Result<(), SqlError> {
+    let parameters: Vec<_> = parameters.iter().map(|text| Some(text.as_bytes())).collect();
+    block_on(connection.bind("", statement, &parameters, &[], &[]))?;
+    block_on(connection.execute("", 0, Behind::Message, kept))
+}
+
+/// A connection with statements that read, insert, change and delete rows of a table with an index.
+fn prepared(client: &mut Client) -> &mut Connection {
+    for (name, text) in [
+        ("read", "SELECT id, n FROM t WHERE id = $1"),
+        ("insert", "INSERT INTO t VALUES ($1, $2)"),
+        ("add", "UPDATE t SET n = n + $2 WHERE id = $1"),
+        ("delete", "DELETE FROM t WHERE id = $1 RETURNING n"),
+        ("divide", "SELECT 10 / n FROM t WHERE id = $1"),
+    ] {
+        block_on(client.connection.parse(name, text, &[])).expect("it parses");
+    }
+    &mut client.connection
+}
+
+#[test]
+fn statements_of_a_pipeline_run_together_and_see_each_other() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)");
+    let connection = prepared(&mut client);
+    let mut kept = Kept::default();
+    let steps = [
+        ("read", &["1"][..], "1|10\nSELECT 1"),
+        ("read", &["4"], "SELECT 0"),
+        ("read", &["3"], "3|30\nSELECT 1"),
+        ("insert", &["4", "40"], "INSERT 0 1"),
+        ("read", &["4"], "4|40\nSELECT 1"),
+        ("read", &["2"], "2|20\nSELECT 1"),
+        ("add", &["2", "5"], "UPDATE 1"),
+        ("add", &["9", "5"], "UPDATE 0"),
+        ("divide", &["2"], "0\nSELECT 1"),
+        ("read", &["2"], "2|25\nSELECT 1"),
+        ("delete", &["1"], "10\nDELETE 1"),
+        ("read", &["1"], "SELECT 0"),
+        ("read", &["2"], "2|25\nSELECT 1"),
+    ];
+    for (statement, parameters, _) in steps {
+        pipelined(connection, statement, parameters, &mut kept).expect("it waits");
+    }
+    assert!(connection.has_deferred() && kept.lines.is_empty());
+    assert_eq!(connection.status(), TransactionStatus::Idle);
+    block_on(connection.sync(&mut kept)).expect("it commits");
+    assert_eq!(kept.lines.join("\n"), steps.map(|(_, _, answer)| answer).join("\n"));
+    assert_eq!(client.rows("SELECT * FROM t ORDER BY id"), "2|25\n3|30\n4|40");
+}
+
+#[test]
+fn a_pipeline_ends_at_its_first_error() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 10), (2, 0)");
+    let connection = prepared(&mut client);
+    let steps = [
+        ("add", &["1", "1"][..]),
+        ("read", &["1"]),
+        ("divide", &["1"]),
+        ("divide", &["2"]),
+        ("read", &["1"]),
+    ];
+    let mut kept = Kept::default();
+    for (statement, parameters) in steps {
+        pipelined(connection, statement, parameters, &mut kept).expect("it waits");
+    }
+    let error = block_on(connection.sync(&mut kept)).expect_err("2 has nothing to divide by");
+    assert_eq!(error.code.0, "22012");
+    assert_eq!(kept.lines.join("\n"), "UPDATE 1\n1|11\nSELECT 1\n0\nSELECT 1");
+
+    // An error of a message comes after those of the statements before it.
+    pipelined(connection, "divide", &["2"], &mut kept).expect("it waits");
+    let message = pipelined(connection, "read", &["no number"], &mut kept).expect_err("it is none");
+    assert_eq!(block_on(connection.fail(message, &mut kept)).code.0, "22012");
+    let mut kept = Kept::default();
+    pipelined(connection, "add", &["1", "1"], &mut kept).expect("it waits");
+    let message = pipelined(connection, "read", &["no number"], &mut kept).expect_err("it is none");
+    assert_eq!(block_on(connection.fail(message, &mut kept)).code.0, "22P02");
+    assert_eq!(kept.lines.join("\n"), "UPDATE 1");
+    block_on(connection.sync(&mut kept)).expect("there is nothing to commit");
+    assert_eq!(client.rows("SELECT * FROM t ORDER BY id"), "1|10\n2|0");
+}
+
+#[test]
+fn a_pipeline_in_a_transaction_fails_it() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 10), (2, 0)");
+    prepared(&mut client);
+    client.run("BEGIN; SAVEPOINT before");
+    let connection = &mut client.connection;
+    let mut kept = Kept::default();
+    for (statement, parameters) in [("add", &["1", "1"][..]), ("divide", &["2"]), ("add", &["1", "1"])] {
+        pipelined(connection, statement, parameters, &mut kept).expect("it waits");
+    }
+    assert_eq!(block_on(connection.sync(&mut kept)).expect_err("it fails").code.0, "22012");
+    assert_eq!(connection.status(), TransactionStatus::Failed);
+    assert_eq!(kept.lines.join("\n"), "UPDATE 1");
+    client.run("ROLLBACK TO before");
+    let (connection, mut kept) = (&mut client.connection, Kept::default());
+    for parameters in [["1", "1"], ["2", "2"]] {
+        pipelined(connection, "add", &parameters, &mut kept).expect("it waits");
+    }
+    // A simple query comes after what waits.
+    let answer = client.answer_into("SELECT * FROM t ORDER BY id", &mut kept);
+    assert_eq!(answer, "UPDATE 1\nUPDATE 1\n[id|n]\n1|11\n2|2\nSELECT 2");
+    client.run("COMMIT");
+    assert_eq!(client.rows("SELECT * FROM t ORDER BY id"), "1|11\n2|2");
+}
+
+#[test]
+fn a_portal_whose_statement_waits_gives_no_rows_again() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 10)");
+    let connection = prepared(&mut client);
+    let mut kept = Kept::default();
+    pipelined(connection, "read", &["1"], &mut kept).expect("it waits");
+    block_on(connection.execute("", 0, Behind::Message, &mut kept)).expect("it has no more rows");
+    assert_eq!(kept.lines.join("\n"), "1|10\nSELECT 1\nSELECT 0");
+    pipelined(connection, "add", &["1", "1"], &mut kept).expect("it waits");
+    let again = block_on(connection.execute("", 0, Behind::Sync, &mut kept)).expect_err("it has run");
+    assert_eq!(again.code.0, "55000");
+}
+
+#[test]
+fn large_answers_of_a_pipeline_are_given_in_parts() {
+    let database = database(2);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)");
+    client.run("CREATE TABLE long(id int PRIMARY KEY, word text)");
+    client.run("INSERT INTO long SELECT i, repeat('x', 1000) FROM generate_series(1, 1500) AS g(i)");
+    let connection = prepared(&mut client);
+    block_on(connection.parse("long", "SELECT word FROM long WHERE id > $1", &[])).expect("it parses");
+    let mut kept = Kept::default();
+    for number in 1..=10 {
+        pipelined(connection, "add", &["1", "1"], &mut kept).expect("it waits");
+        pipelined(connection, "long", &["0"], &mut kept).expect("it waits");
+        pipelined(connection, "read", &["1"], &mut kept).expect("it waits");
+        assert_eq!(kept.lines.len(), 0, "{number}");
+    }
+    block_on(connection.sync(&mut kept)).expect("it commits");
+    let short: Vec<&str> = kept.lines.iter().map(|line| &**line).filter(|line| line.len() < 1000).collect();
+    let wanted = (1..=10).map(|number| format!("UPDATE 1\nSELECT 1500\n1|{number}\nSELECT 1"));
+    assert_eq!(short.join("\n"), wanted.collect::<Vec<_>>().join("\n"));
+    assert_eq!(client.rows("SELECT n FROM t"), "10");
+}
+
+#[test]
+fn pipelines_that_deadlock_are_run_again() {
+    const ROUNDS: usize = 300;
+    let database = database(2);
+    Client::new(&database)
+        .run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 9) AS g(i)");
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let database = &database;
+            scope.spawn(move || {
+                let mut client = Client::numbered(database, 10 + number);
+                let connection = prepared(&mut client);
+                let orders = if number % 2 == 0 { ["1", "5", "9"] } else { ["9", "5", "1"] };
+                for _ in 0..ROUNDS {
+                    let mut kept = Kept::default();
+                    for id in orders {
+                        pipelined(connection, "add", &[id, "1"], &mut kept).expect("it waits");
+                    }
+                    block_on(connection.sync(&mut kept)).expect("no client sees a deadlock");
+                    assert_eq!(kept.lines.join("\n"), "UPDATE 1\nUPDATE 1\nUPDATE 1");
+                }
+            });
+        }
+    });
+    let sums = Client::new(&database).rows("SELECT n FROM t WHERE id IN (1, 5, 9)");
+    assert_eq!(sums, [4 * ROUNDS; 3].map(|sum| sum.to_string()).join("\n"));
 }

@@ -47,7 +47,7 @@ fn answered(client: &mut Client, statement: &str) -> (Vec<String>, Vec<String>) 
             Ok(()) => client.connection.describe_statement(""),
             Err(error) => Err(error),
         };
-        let _ = client.connection.sync().await;
+        let _ = client.connection.sync(&mut Kept::default()).await;
         described
     });
     let described = match described {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use atrapos::{Database, Schema};
 use atrapos_sql::{
@@ -32,6 +33,9 @@ pub(crate) struct Kept {
     pub(crate) copied: Vec<u8>,
     pub(crate) raw: Vec<u8>,
     pub(crate) data: VecDeque<Vec<u8>>,
+    /// The places of answers that are deferred, and how many are filled.
+    pub(crate) places: Vec<usize>,
+    pub(crate) filled: usize,
 }
 
 impl Kept {
@@ -113,6 +117,22 @@ impl Sink for Kept {
             Ok(next)
         })
     }
+
+    fn defer(&mut self) {
+        self.places.push(self.lines.len());
+    }
+
+    fn next_deferred(&mut self) {
+        self.filled += 1;
+        assert!(self.filled <= self.places.len(), "the place of an answer was kept");
+    }
+
+    fn end_deferred(&mut self, _: bool) {
+        self.places.clear();
+        self.filled = 0;
+    }
+
+    fn ran(&mut self, _: &str, _: Duration) {}
 
     fn ready(&mut self) -> SinkFuture<'_, ()> {
         Box::pin(async { Ok(()) })

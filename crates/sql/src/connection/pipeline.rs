@@ -1,0 +1,196 @@
+//! Statements of a pipeline, which wait for those behind them and are run together.
+//!
+//! Owns: which statements wait, and what becomes of their answers. Never: reorders answers: the [`Sink`] notes the place of each.
+//!
+//! # Invariants
+//! - A statement waits only while another message behind it has arrived; whoever serves the connection has them run
+//!   ([`Connection::run_deferred`]) before it waits for the client.
+//! - Whatever could tell that a statement before it has not run yet has it run first: all that neither binds nor describes, nor prepares
+//!   or runs a statement without a name.
+//! - What is behind a statement that has failed has neither run nor been answered.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::extended::{Behind, Prepared};
+use super::planning::CachedPlan;
+use super::running::{give, wait_before};
+use super::{Connection, Kind};
+use crate::error::SqlError;
+use crate::format::Format;
+use crate::sink::Sink;
+use crate::transaction::Answers;
+use crate::types::SqlType;
+use crate::value::Value;
+
+/// The most statements that are run together.
+const MOST: usize = 256;
+
+/// A statement that waits.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    pub(super) prepared: Arc<Prepared>,
+    pub(super) params: Arc<[Value]>,
+    pub(super) formats: Arc<[Format]>,
+}
+
+impl Connection {
+    /// Returns true if statements wait to be run: [`run_deferred`](Connection::run_deferred) runs them.
+    #[must_use]
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
+    /// Has a statement wait for those behind it; runs those that wait if they are many, or a Sync is behind them.
+    pub(super) async fn defer(
+        &mut self,
+        statement: Deferred,
+        behind: Behind,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        if self.kind == Kind::None {
+            self.kind = Kind::Implicit;
+        }
+        sink.defer();
+        self.deferred.push(statement);
+        if behind == Behind::Sync || self.deferred.len() >= MOST {
+            let done = self.run_waiting(behind == Behind::Sync, sink).await;
+            return self.checked(done).await;
+        }
+        Ok(())
+    }
+
+    /// Runs the statements that wait, and gives their answers.
+    ///
+    /// # Errors
+    /// The error of the first that failed; the transaction has failed then.
+    pub async fn run_deferred(&mut self, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let done = self.run_waiting(false, sink).await;
+        self.checked(done).await
+    }
+
+    /// Runs the statements that wait. `ends` says that their transaction ends with them if it is an implicit one: they are one procedure
+    /// then, which commits.
+    pub(super) async fn run_waiting(&mut self, ends: bool, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        let waiting = std::mem::take(&mut self.deferred);
+        if let Some(last) = waiting.last() {
+            self.activity.begins(&last.prepared.text);
+        }
+        self.cancel.begin(self.settings.limits().statement);
+        let done = self.run_parts(&waiting, ends, sink).await;
+        sink.end_deferred(done.is_ok());
+        self.tell_activity();
+        self.take_settings()?;
+        done
+    }
+
+    /// Runs statements together: all of them, or, where their answers are large, some at a time.
+    async fn run_parts(
+        &mut self,
+        waiting: &[Deferred],
+        ends: bool,
+        sink: &mut dyn Sink,
+    ) -> Result<(), SqlError> {
+        let (mut rest, mut began) = (waiting, Instant::now());
+        if ends && self.kind == Kind::Implicit && self.open.is_none() {
+            self.kind = Kind::None;
+            let answers = self.run_pipeline(rest, true).await;
+            rest = give_answers(rest, answers, began, sink).await?;
+            if !rest.is_empty() {
+                self.kind = Kind::Implicit;
+            }
+            began = Instant::now();
+        }
+        while !rest.is_empty() {
+            let answers = self.run_pipeline(rest, false).await;
+            rest = give_answers(rest, answers, began, sink).await?;
+            began = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Runs statements together, and plans them again when their tables have changed.
+    async fn run_pipeline(&mut self, waiting: &[Deferred], ends: bool) -> Answers {
+        let mut plans: Vec<CachedPlan> =
+            waiting.iter().filter_map(|statement| statement.prepared.plan.clone()).collect();
+        let mut attempt = 0;
+        loop {
+            let answers = self.run_all(&plans, waiting, ends).await;
+            match &answers.error {
+                Some(error) if ends && Self::may_try_again(error, attempt) => attempt += 1,
+                _ => return answers,
+            }
+            if let Err(error) = Box::pin(self.plan_again(&mut plans, waiting, attempt)).await {
+                return Answers::failed(error);
+            }
+        }
+    }
+
+    async fn run_all(&mut self, plans: &[CachedPlan], waiting: &[Deferred], ends: bool) -> Answers {
+        let mut requests = Vec::with_capacity(plans.len());
+        for (plan, statement) in plans.iter().zip(waiting) {
+            match self.request(plan, Arc::clone(&statement.params), Arc::clone(&statement.formats)) {
+                Ok(request) => requests.push(request),
+                Err(error) => {
+                    // Those before it are run all the same.
+                    let mut answers = self.run_requests(requests, false).await;
+                    answers.error.get_or_insert(error);
+                    return answers;
+                }
+            }
+        }
+        self.run_requests(requests, ends).await
+    }
+
+    async fn plan_again(
+        &mut self,
+        plans: &mut [CachedPlan],
+        waiting: &[Deferred],
+        attempt: usize,
+    ) -> Result<(), SqlError> {
+        wait_before(attempt).await?;
+        for (plan, statement) in plans.iter_mut().zip(waiting) {
+            let Some(tree) = &statement.prepared.statement else { continue };
+            let types: Vec<Option<SqlType>> = plan.types.iter().copied().map(Some).collect();
+            *plan = self.plan(tree, &statement.prepared.text, &types, false).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Gives the answers of the first statements of those that began to be run at a moment; returns those that have not run yet.
+async fn give_answers<'a>(
+    waiting: &'a [Deferred],
+    answers: Answers,
+    began: Instant,
+    sink: &mut dyn Sink,
+) -> Result<&'a [Deferred], SqlError> {
+    let rest = waiting.get(answers.given.len()..).unwrap_or_default();
+    if answers.error.is_some()
+        && let [failed, ..] = rest
+    {
+        let others: Duration = answers.given.iter().map(|answer| answer.took).sum();
+        sink.ran(&failed.prepared.text, began.elapsed().saturating_sub(others));
+    }
+    for (statement, answer) in waiting.iter().zip(answers.given) {
+        sink.next_deferred();
+        sink.ran(&statement.prepared.text, answer.took);
+        if let Some(count) = statement.prepared.plan.as_ref().and_then(|plan| plan.count.as_ref()) {
+            count.add(answer.rows(), answer.took);
+        }
+        give(&answer.messages, answer.count, sink).await?;
+        sink.complete(&answer.tag);
+    }
+    match answers.error {
+        Some(error) => {
+            if !rest.is_empty() {
+                sink.next_deferred();
+            }
+            Err(error)
+        }
+        None => Ok(rest),
+    }
+}
