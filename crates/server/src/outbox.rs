@@ -9,11 +9,13 @@
 use std::mem;
 use std::time::Duration;
 
-use atrapos_sql::{Column, Format, Sink, SinkFuture, SqlError, SqlState};
+use atrapos_sql::{Column, Connection, Format, Sink, SinkFuture, SqlError, SqlState};
+
+use smallvec::SmallVec;
 
 use crate::errors::{self, fatal};
 use crate::protocol::backend;
-use crate::protocol::frontend::Frontend;
+use crate::protocol::frontend::{Bind, Frontend, Target};
 use crate::slow_log::SlowStatements;
 use crate::stream::{Broken, Channel};
 
@@ -57,6 +59,38 @@ impl Outbox {
     /// Appends an error.
     pub(crate) fn error(&mut self, error: &SqlError) {
         errors::write(self.channel.out(), error);
+    }
+
+    /// Answers the messages that have arrived as far as that needs no waiting, and none of them is wrong: those of a pipeline whose
+    /// statements wait for each other. Returns true if there were any. What is left is answered as other messages are.
+    pub(crate) fn answer_at_once(&mut self, sql: &mut Connection) -> bool {
+        let mut has_any = false;
+        while !self.channel.is_full() {
+            let (out, first) = self.channel.first_message();
+            let Some(first) = first else { break };
+            let is_answered = match Frontend::read(first.tag, first.body) {
+                Ok(Frontend::Bind(bind)) => bind.portal.is_empty() && bind_at_once(sql, &bind, out),
+                Ok(Frontend::Describe(Target::Portal, name)) => {
+                    let described = sql.describe_portal(name);
+                    described.map(|portal| result_description(out, portal.columns, portal.formats)).is_ok()
+                }
+                Ok(Frontend::Execute { portal: "", limit: 0 }) => {
+                    let waits = first.behind.is_some() && sql.defer_at_once();
+                    if waits {
+                        self.deferred.places.push(out.len());
+                    }
+                    waits
+                }
+                _ => false,
+            };
+            if !is_answered {
+                break;
+            }
+            let length = first.length;
+            self.channel.skip(length);
+            has_any = true;
+        }
+        has_any
     }
 
     fn lost(&mut self, error: &dyn std::fmt::Display) -> SqlError {
@@ -104,18 +138,43 @@ impl Outbox {
     }
 }
 
+fn bind_at_once(sql: &mut Connection, bind: &Bind<'_>, out: &mut Vec<u8>) -> bool {
+    let (Ok(parameters), Ok(results)) = (formats(&bind.parameter_formats), formats(&bind.result_formats))
+    else {
+        return false;
+    };
+    let is_bound = sql.bind_at_once(bind.statement, &bind.parameters, &parameters, &results);
+    if is_bound {
+        backend::bare(out, b'2');
+    }
+    is_bound
+}
+
+/// Reads the codes of formats.
+pub(crate) fn formats(codes: &[i16]) -> Result<SmallVec<[Format; 8]>, SqlError> {
+    codes.iter().map(|&code| Format::from_code(code)).collect()
+}
+
+/// Appends the description of what a statement or a portal returns.
+pub(crate) fn result_description(out: &mut Vec<u8>, columns: Option<&[Column]>, formats: &[Format]) {
+    match columns {
+        Some(columns) => row_description(out, columns, formats),
+        None => backend::bare(out, b'n'),
+    }
+}
+
 /// Appends the description of a result's columns.
-pub(crate) fn row_description(out: &mut Vec<u8>, columns: &[Column]) {
+fn row_description(out: &mut Vec<u8>, columns: &[Column], formats: &[Format]) {
     backend::message(out, b'T', |body| {
         backend::count(body, columns.len());
-        for column in columns {
+        for (at, column) in columns.iter().enumerate() {
             backend::string(body, &column.name);
             body.extend_from_slice(&column.table.to_be_bytes());
             body.extend_from_slice(&column.number.to_be_bytes());
             body.extend_from_slice(&column.ty.oid().to_be_bytes());
             body.extend_from_slice(&column.ty.size().to_be_bytes());
             body.extend_from_slice(&column.modifier.code().to_be_bytes());
-            body.extend_from_slice(&column.format.code().to_be_bytes());
+            body.extend_from_slice(&Format::of(formats, at).code().to_be_bytes());
         }
     });
 }
@@ -133,7 +192,7 @@ fn copy_response(out: &mut Vec<u8>, tag: u8, format: Format, columns: usize) {
 
 impl Sink for Outbox {
     fn row_description(&mut self, columns: &[Column]) {
-        row_description(self.channel.out(), columns);
+        row_description(self.channel.out(), columns, &[]);
     }
 
     fn rows(&mut self, messages: &[u8], _count: usize) {

@@ -9,9 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atrapos_sql::{
-    Behind, CancelHandle, Connection, Format, Severity, SqlError, SqlState, TransactionStatus,
-};
+use atrapos_sql::{Behind, CancelHandle, Connection, Severity, SqlError, SqlState, TransactionStatus};
 use tokio::sync::watch;
 
 use crate::errors::{self, fatal};
@@ -22,7 +20,7 @@ use crate::protocol::backend;
 use crate::protocol::body::Malformed;
 use crate::protocol::frontend::{self, Bind, Frontend, Target};
 use crate::sessions::Registered;
-use crate::shutdown::Phase;
+use crate::shutdown::{Ends, Phase};
 use crate::slow_log::{SlowLog, SlowStatements, Watched};
 use crate::stream::{Broken, Channel};
 
@@ -77,7 +75,8 @@ impl Session {
     }
 
     /// Greets the client and serves it until it goes or the server ends.
-    pub(crate) async fn run(mut self, registered: &Registered, mut phase: watch::Receiver<Phase>) {
+    pub(crate) async fn run(mut self, registered: &Registered, phase: watch::Receiver<Phase>) {
+        let mut ends = Ends::new(phase, self.cancel.clone());
         let out = self.outbox.channel.out();
         for (name, value) in self.sql.settings().reported() {
             backend::parameter_status(out, name, value);
@@ -89,14 +88,21 @@ impl Session {
         }
         let mut body = Vec::new();
         loop {
+            if !self.skipping && self.outbox.answer_at_once(&mut self.sql) && self.between_rounds {
+                self.between_rounds = false;
+                self.round_began = Instant::now();
+            }
             // Statements wait for those behind them, and not for the client.
-            let message = if self.sql.has_deferred() && self.outbox.channel.next_tag().is_none() {
-                Ok(None)
-            } else {
-                self.next_message(&mut body, &mut phase).await.map(Some)
+            let message = match self.outbox.channel.take_message(&mut body) {
+                Ok(None) if !self.sql.has_deferred() => match self.next_message(&mut ends).await {
+                    Ok(()) => continue,
+                    Err(interrupted) => Err(interrupted),
+                },
+                Ok(tag) => Ok(tag),
+                Err(broken) => Err(refused(broken)),
             };
             match message {
-                Ok(tag) => match self.answer_or_end(tag, &body, &mut phase).await {
+                Ok(tag) => match self.answer_or_end(tag, &body, &mut ends).await {
                     Next::Continue if !self.outbox.broken => {}
                     Next::Continue | Next::End => break,
                 },
@@ -126,39 +132,27 @@ impl Session {
         }
     }
 
-    /// Waits for the next message, or for the end of the server as far as it concerns this session.
-    async fn next_message(
-        &mut self,
-        body: &mut Vec<u8>,
-        phase: &mut watch::Receiver<Phase>,
-    ) -> Result<u8, Interrupted> {
+    /// Waits until a message has arrived, or for the end of the server as far as it concerns this session.
+    async fn next_message(&mut self, ends: &mut Ends) -> Result<(), Interrupted> {
         let is_idle = self.sql.status() == TransactionStatus::Idle;
-        let ends = if self.between_rounds && is_idle { Phase::Draining } else { Phase::Ending };
+        let last = if self.between_rounds && is_idle { Phase::Draining } else { Phase::Ending };
         let limit = self.sql.settings().limits().idle_in_transaction.filter(|_| !is_idle);
-        let message = tokio::select! {
+        let arrived = tokio::select! {
             biased;
-            message = self.outbox.channel.message(body) => message,
-            _ = phase.wait_for(|phase| *phase >= ends) => return Err(Interrupted::ShutDown),
-            () = self.cancel.terminated() => return Err(Interrupted::ShutDown),
+            arrived = self.outbox.channel.arrival() => arrived,
+            () = ends.wait(last, true) => return Err(Interrupted::ShutDown),
             () = limits::pass(limit) => return Err(Interrupted::IdleInTransaction),
         };
-        match message {
-            Ok(Some(tag)) => Ok(tag),
-            Ok(None) | Err(Broken::Socket(_)) => Err(Interrupted::Gone),
-            Err(broken @ Broken::Length(_)) => {
-                Err(Interrupted::Refused(fatal(SqlState::PROTOCOL_VIOLATION, broken.to_string())))
-            }
+        match arrived {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Interrupted::Gone),
+            Err(broken) => Err(refused(broken)),
         }
     }
 
     /// Answers a message, or runs the statements that wait if there is none; if the server ends meanwhile, or the session is to, what that
     /// has begun is cancelled.
-    async fn answer_or_end(
-        &mut self,
-        tag: Option<u8>,
-        body: &[u8],
-        phase: &mut watch::Receiver<Phase>,
-    ) -> Next {
+    async fn answer_or_end(&mut self, tag: Option<u8>, body: &[u8], ends: &mut Ends) -> Next {
         let cancel = self.cancel.clone();
         let limits = self.sql.settings().limits();
         let watched = tag.and_then(|tag| self.watch(tag, body));
@@ -179,7 +173,7 @@ impl Session {
             let answered = tokio::select! {
                 biased;
                 next = &mut answer => Some(next),
-                _ = phase.wait_for(|phase| *phase == Phase::Ending) => None,
+                () = ends.wait(Phase::Ending, false) => None,
                 () = limits::enforce(limits, &cancel) => None,
             };
             if answered.is_none() {
@@ -336,31 +330,24 @@ impl Session {
     }
 
     async fn bind(&mut self, bind: &Bind<'_>) -> Result<(), SqlError> {
-        let formats = |codes: &[i16]| codes.iter().map(|&code| Format::from_code(code)).collect();
-        let parameters: Result<smallvec::SmallVec<[Format; 8]>, _> = formats(&bind.parameter_formats);
-        let results: Result<smallvec::SmallVec<[Format; 8]>, _> = formats(&bind.result_formats);
-        match (parameters, results) {
-            (Ok(parameters), Ok(results)) => {
-                Box::pin(self.sql.bind(bind.portal, bind.statement, &bind.parameters, &parameters, &results))
-                    .await
-            }
-            (Err(error), _) | (_, Err(error)) => Err(error),
-        }
+        let parameters = outbox::formats(&bind.parameter_formats)?;
+        let results = outbox::formats(&bind.result_formats)?;
+        Box::pin(self.sql.bind(bind.portal, bind.statement, &bind.parameters, &parameters, &results)).await
     }
 
     fn describe(&mut self, target: Target, name: &str) -> Result<(), SqlError> {
-        let columns = match target {
-            Target::Portal => self.sql.describe_portal(name)?,
+        match target {
+            Target::Portal => {
+                let portal = self.sql.describe_portal(name)?;
+                outbox::result_description(self.outbox.channel.out(), portal.columns, portal.formats);
+            }
             Target::Statement => {
                 let statement = self.sql.describe_statement(name)?;
-                let types = statement.parameters.iter().map(|ty| ty.oid());
-                backend::parameter_description(self.outbox.channel.out(), types);
-                statement.columns
+                let (types, out) =
+                    (statement.parameters.iter().map(|ty| ty.oid()), self.outbox.channel.out());
+                backend::parameter_description(out, types);
+                outbox::result_description(out, statement.columns.as_deref(), &[]);
             }
-        };
-        match columns {
-            Some(columns) => outbox::row_description(self.outbox.channel.out(), &columns),
-            None => backend::bare(self.outbox.channel.out(), b'n'),
         }
         Ok(())
     }
@@ -403,6 +390,13 @@ impl Session {
         backend::ready_for_query(out, status);
         self.between_rounds = true;
         self.outbox.send().await
+    }
+}
+
+fn refused(broken: Broken) -> Interrupted {
+    match broken {
+        Broken::Socket(_) => Interrupted::Gone,
+        Broken::Length(_) => Interrupted::Refused(fatal(SqlState::PROTOCOL_VIOLATION, broken.to_string())),
     }
 }
 

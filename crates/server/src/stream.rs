@@ -7,6 +7,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
@@ -157,37 +158,57 @@ impl Channel {
         poll_fn(|cx| Pin::new(&mut self.socket).poll_shutdown(cx)).await
     }
 
-    /// Takes the next message: its body replaces the content of `body`, its type is returned; `None` if the client has ended the
-    /// connection between two messages.
-    pub(crate) fn poll_message(
-        &mut self,
-        cx: &mut Context<'_>,
-        body: &mut Vec<u8>,
-    ) -> Poll<Result<Option<u8>, Broken>> {
-        loop {
-            if let Some((&tag, framed)) = self.arrived[self.taken..].split_first()
-                && let Some(content) = frame(framed, self.most)?
-            {
-                body.clear();
-                body.extend_from_slice(content);
-                self.taken += 1 + LENGTH_BYTES + content.len();
-                return Poll::Ready(Ok(Some(tag)));
-            }
-            if !ready!(self.poll_more(cx))? {
-                return Poll::Ready(self.ended().map(|()| None));
-            }
-        }
+    /// Takes the next message if all of it has arrived: its body replaces the content of `body`, its type is returned.
+    pub(crate) fn take_message(&mut self, body: &mut Vec<u8>) -> Result<Option<u8>, Broken> {
+        let Some((&tag, framed)) = self.arrived[self.taken..].split_first() else { return Ok(None) };
+        let Some(content) = frame(framed, self.most)? else { return Ok(None) };
+        body.clear();
+        body.extend_from_slice(content);
+        self.taken += 1 + LENGTH_BYTES + content.len();
+        Ok(Some(tag))
     }
 
-    /// Takes the next message.
+    /// Waits until all of the next message has arrived; false if the client has ended the connection between two messages.
+    pub(crate) async fn arrival(&mut self) -> Result<bool, Broken> {
+        poll_fn(|cx| {
+            loop {
+                if let Some((_, framed)) = self.arrived[self.taken..].split_first()
+                    && frame(framed, self.most)?.is_some()
+                {
+                    return Poll::Ready(Ok(true));
+                }
+                if !ready!(self.poll_more(cx))? {
+                    return Poll::Ready(self.ended().map(|()| false));
+                }
+            }
+        })
+        .await
+    }
+
+    /// Takes the next message; `None` if the client has ended the connection between two messages.
     pub(crate) async fn message(&mut self, body: &mut Vec<u8>) -> Result<Option<u8>, Broken> {
-        poll_fn(|cx| self.poll_message(cx, body)).await
+        if self.arrival().await? { self.take_message(body) } else { Ok(None) }
     }
 
     /// Returns the type of the next message if all of it has arrived.
     pub(crate) fn next_tag(&self) -> Option<u8> {
-        let (&tag, framed) = self.arrived[self.taken..].split_first()?;
-        frame(framed, self.most).ok()?.map(|_| tag)
+        whole(&self.arrived[self.taken..], self.most).map(|(tag, _)| tag)
+    }
+
+    /// Returns the next message if all of it has arrived, which stays where it is, and the buffer to append messages to.
+    pub(crate) fn first_message(&mut self) -> (&mut Vec<u8>, Option<Arrived<'_>>) {
+        let arrived = &self.arrived[self.taken..];
+        let first = whole(arrived, self.most).map(|(tag, body)| {
+            let length = 1 + LENGTH_BYTES + body.len();
+            let behind = whole(&arrived[length..], self.most).map(|(tag, _)| tag);
+            Arrived { tag, body, length, behind }
+        });
+        (&mut self.out, first)
+    }
+
+    /// Takes so many bytes: those of the first message.
+    pub(crate) fn skip(&mut self, length: usize) {
+        self.taken += length;
     }
 
     /// Takes the first packet, which has no type.
@@ -257,12 +278,17 @@ impl Channel {
             }
             ready!(self.socket.poll_readable(cx))?;
         }
+        if self.arrived.is_empty() {
+            // Few bytes come at a time from most clients: these need no buffer that grows for each of their messages.
+            let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
+            let mut read = ReadBuf::uninit(&mut bytes);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;
+            self.arrived.extend_from_slice(read.filled());
+            return Poll::Ready(Ok(!self.arrived.is_empty()));
+        }
         self.arrived.reserve(READ_BYTES);
         // The future has no state of its own: it is made anew for each poll.
         let read = pin!(self.socket.read_buf(&mut self.arrived)).poll(cx);
-        if read.is_pending() && self.arrived.is_empty() {
-            self.arrived.shrink_to(KEPT_BYTES);
-        }
         Poll::Ready(Ok(ready!(read)? > 0))
     }
 }
@@ -295,7 +321,23 @@ impl Detached {
     }
 }
 
+/// A message that has arrived and not been taken.
+pub(crate) struct Arrived<'a> {
+    pub(crate) tag: u8,
+    pub(crate) body: &'a [u8],
+    /// The bytes that all of it has.
+    pub(crate) length: usize,
+    /// The type of the message behind it, if all of that has arrived.
+    pub(crate) behind: Option<u8>,
+}
+
 const LENGTH_BYTES: usize = 4;
+
+/// Returns type and body of the message that bytes begin with; `None` if it is not all there yet, or cannot be.
+fn whole(bytes: &[u8], most: usize) -> Option<(u8, &[u8])> {
+    let (&tag, framed) = bytes.split_first()?;
+    frame(framed, most).ok()?.map(|body| (tag, body))
+}
 
 /// Returns the content of a frame, without its length; `None` if it is not all there yet.
 fn frame(bytes: &[u8], most: usize) -> Result<Option<&[u8]>, Broken> {

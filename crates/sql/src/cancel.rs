@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
@@ -136,17 +136,23 @@ impl Cancel {
         work: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         let mut work = pin!(work);
-        // A request after this wakes the statement, one before it is seen now.
-        let mut asked = pin!(self.asked.notified());
-        asked.as_mut().enable();
+        let mut asked = pin!(None);
         self.check()?;
         let mut suspended = Suspended { cancel: self, is_suspended: false };
         poll_fn(|context| {
             suspended.set(false);
-            if let Poll::Ready(done) = Pin::as_mut(&mut work).poll(context) {
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
                 return Poll::Ready(done);
             }
-            if asked.as_mut().poll(context).is_ready() {
+            if asked.is_none() {
+                // Most has been done by now. A request after this wakes the statement, one before it is seen now.
+                asked.set(Some(self.asked.notified()));
+                if let Some(asked) = asked.as_mut().as_pin_mut() {
+                    asked.enable();
+                }
+                self.check()?;
+            }
+            if asked.as_mut().as_pin_mut().is_some_and(|asked| asked.poll(context).is_ready()) {
                 return Poll::Ready(self.check().and(Err(CancelReason::Request.error())).map_err(E::from));
             }
             suspended.set(true);

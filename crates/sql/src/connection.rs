@@ -12,6 +12,7 @@ mod copying;
 mod cursors;
 mod extended;
 mod loading;
+mod names;
 mod pipeline;
 mod planning;
 mod prepared;
@@ -28,6 +29,7 @@ use crate::cancel::{Cancel, CancelHandle, CancelReason};
 use crate::database::SqlDatabase;
 use crate::ddl::{Change, Undo};
 use crate::error::SqlError;
+use crate::format::Format;
 use crate::session::{Session, Taken, now};
 use crate::settings::Settings;
 use crate::sink::{Column, Sink};
@@ -39,6 +41,7 @@ pub use extended::Behind;
 use cursors::Cursor;
 use extended::{Portal, Prepared};
 use loading::Loading;
+use names::ByName;
 use pipeline::Deferred;
 use planning::CachedPlan;
 use role::CurrentRole;
@@ -72,6 +75,15 @@ pub struct StatementDescription {
     pub parameters: Vec<SqlType>,
     /// Its columns; `None` if it returns no rows.
     pub columns: Option<Vec<Column>>,
+}
+
+/// The description of a portal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortalDescription<'a> {
+    /// Its columns; `None` if it returns no rows.
+    pub columns: Option<&'a [Column]>,
+    /// Their formats, as [`bind`](Connection::bind) takes them.
+    pub formats: &'a [Format],
 }
 
 /// The way in which a transaction was begun.
@@ -110,6 +122,8 @@ pub struct Connection {
     /// The savepoints that are set, the last one last; those that a transaction without a home has are set when it gets one.
     savepoints: Vec<String>,
     session: Option<Arc<Session>>,
+    /// That of the transaction before, to be used again.
+    last_session: Option<Arc<Session>>,
     settings_before: Option<Settings>,
     /// Settings that go back to these values when the transaction ends.
     local_settings: Vec<(String, String)>,
@@ -118,8 +132,10 @@ pub struct Connection {
     loading: Loading,
     /// The generation of the schema that the transaction has noted ([`crate::database`]).
     noted: Arc<AtomicU64>,
-    statements: HashMap<String, Arc<Prepared>>,
-    portals: HashMap<String, Portal>,
+    statements: ByName<Arc<Prepared>>,
+    portals: ByName<Portal>,
+    /// The formats of the last portal's results: most have those of the one before.
+    last_formats: Arc<[Format]>,
     /// The statements of a pipeline that wait to be run together.
     deferred: Vec<Deferred>,
     cursors: HashMap<String, Cursor>,
@@ -175,12 +191,14 @@ impl Connection {
             open: None,
             savepoints: Vec::new(),
             session: None,
+            last_session: None,
             settings_before: None,
             local_settings: Vec::new(),
             undos: Vec::new(),
             noted,
-            statements: HashMap::new(),
-            portals: HashMap::new(),
+            statements: ByName::new(),
+            portals: ByName::new(),
+            last_formats: Arc::from([]),
             deferred: Vec::new(),
             cursors: HashMap::new(),
             plans: HashMap::new(),
@@ -298,6 +316,13 @@ impl Connection {
             return Arc::clone(session);
         }
         let (user, role) = self.current_role();
+        if let Some(mut last) = self.last_session.take()
+            && let Some(facts) = Arc::get_mut(&mut last)
+            && (facts.role, &facts.user) == (role, &user)
+        {
+            facts.began = now();
+            return Arc::clone(self.session.insert(last));
+        }
         let settings = self.given_settings.get_or_insert_with(|| Arc::new(self.settings.clone()));
         let session = Arc::new(Session {
             user,
@@ -316,10 +341,17 @@ impl Connection {
         session
     }
 
+    /// Has the next transaction begin at a moment of its own.
+    fn forget_session(&mut self) {
+        if let Some(session) = self.session.take() {
+            self.last_session = Some(session);
+        }
+    }
+
     fn settings_changed(&mut self) {
         self.activity.is_used_by(self.settings.get("application_name").unwrap_or_default());
         self.find_role();
-        (self.given_settings, self.session) = (None, None);
+        (self.given_settings, self.session, self.last_session) = (None, None, None);
     }
 
     /// Notes the end of a statement, and what the connection does between statements.
@@ -373,7 +405,7 @@ impl Connection {
         self.kind = Kind::None;
         self.open = None;
         self.savepoints.clear();
-        self.session = None;
+        self.forget_session();
         self.settings_before = None;
         self.undos.clear();
         self.noted.store(0, Ordering::SeqCst);

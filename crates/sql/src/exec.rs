@@ -16,6 +16,7 @@ mod together;
 mod window;
 mod writes;
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ use crate::value::Value;
 pub(crate) use output::{Answer, encode_rows};
 pub(crate) use profile::Profile;
 pub(crate) use scan::key_of;
-pub(crate) use together::run_all;
+pub(crate) use together::{Ran, run_all};
 pub(crate) use writes::{duplicate, explain_row, insert_all, stored};
 
 /// A future on a worker, in a box: nodes contain nodes.
@@ -168,26 +169,26 @@ impl<'w> Exec<'_, 'w> {
         let (rows, tag) = match &plan.work {
             Work::Query(query) => {
                 let rows = self.rows(&query.root, None).await?;
-                let tag = format!("SELECT {}", rows.len());
+                let tag = Answer::tag_of_rows(rows.len());
                 return self.answer(request, Some(rows), tag);
             }
             Work::Insert(insert) => {
                 let (count, rows) = Box::pin(self.insert(insert)).await?;
-                (rows, format!("INSERT 0 {count}"))
+                (rows, format!("INSERT 0 {count}").into())
             }
             Work::Update(update) => {
                 let (count, rows) = Box::pin(self.update(update)).await?;
-                (rows, format!("UPDATE {count}"))
+                (rows, format!("UPDATE {count}").into())
             }
             Work::Delete(delete) => {
                 let (count, rows) = Box::pin(self.delete(delete)).await?;
-                (rows, format!("DELETE {count}"))
+                (rows, format!("DELETE {count}").into())
             }
             Work::Truncate(tables) => {
                 for table in tables {
                     Box::pin(self.truncate(table)).await?;
                 }
-                (None, TRUNCATED.to_owned())
+                (None, Cow::Borrowed(TRUNCATED))
             }
             Work::Call(call) => {
                 let call = match self.env.call.take() {
@@ -195,13 +196,18 @@ impl<'w> Exec<'_, 'w> {
                     None => call.prepare(&self.env)?,
                 };
                 let result = call.run(self.tx()?).await.map_err(raised)?;
-                (Some(vec![vec![Value::from(result)]]), "CALL".to_owned())
+                (Some(vec![vec![Value::from(result)]]), Cow::Borrowed("CALL"))
             }
         };
         self.answer(request, rows, tag)
     }
 
-    fn answer(&self, request: &Request, rows: Option<Vec<Row>>, tag: String) -> Result<Answer, Fail> {
+    fn answer(
+        &self,
+        request: &Request,
+        rows: Option<Vec<Row>>,
+        tag: Cow<'static, str>,
+    ) -> Result<Answer, Fail> {
         let Some(rows) = rows else { return Ok(Answer::of_tag(tag)) };
         let columns = self.plan.columns().unwrap_or_default();
         let messages = encode_rows(&rows, columns, &request.formats, &self.env.schema, request.max_bytes)?;

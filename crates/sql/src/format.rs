@@ -29,6 +29,16 @@ pub enum Format {
 }
 
 impl Format {
+    /// Returns the format of a value by its place, of formats that have no element (all text), one for all, or one for each.
+    #[must_use]
+    pub fn of(formats: &[Format], at: usize) -> Format {
+        match formats {
+            [] => Format::Text,
+            [one] => *one,
+            all => all.get(at).copied().unwrap_or_default(),
+        }
+    }
+
     /// The format of a code of the protocol.
     ///
     /// # Errors

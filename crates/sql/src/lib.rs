@@ -56,7 +56,9 @@ mod types;
 mod value;
 
 pub use cancel::{CancelHandle, CancelReason};
-pub use connection::{Behind, ConnectOptions, Connection, StatementDescription, TransactionStatus};
+pub use connection::{
+    Behind, ConnectOptions, Connection, PortalDescription, StatementDescription, TransactionStatus,
+};
 pub use database::{PasswordVerifier, SqlDatabase, SqlOptions};
 pub use error::{Severity, SqlError, SqlErrorFields, SqlState};
 pub use format::{Format, decode, encode, parse, text_of};

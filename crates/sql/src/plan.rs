@@ -288,7 +288,6 @@ impl OutputColumn {
             number: self.origin.1,
             ty: self.ty,
             modifier: self.modifier,
-            format: crate::format::Format::Text,
         }
     }
 }

@@ -23,8 +23,6 @@ pub struct Column {
     pub ty: SqlType,
     /// What narrows the type down.
     pub modifier: Modifier,
-    /// The format in which its values come; text until a portal says otherwise.
-    pub format: Format,
 }
 
 /// A future of a sink, in a box: sinks are used by reference.

@@ -11,8 +11,9 @@
 //!   engine, as nothing of their answers has been sent.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use atrapos::{
     Abort, AbortReason, Database, LockMode, Procedure, Route, Savepoint, Submitted, TableHandle, Tx,
@@ -21,7 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::copy::CopyBatch;
 use crate::error::{SqlError, SqlState};
-use crate::exec::{Answer, Fail, Request, run_all};
+use crate::exec::{Answer, Fail, Ran, Request, run_all};
 use crate::kept::Kept;
 
 /// The answer to a command.
@@ -58,6 +59,8 @@ const TOLD: &str = "the statement has failed";
 pub(crate) struct Answers {
     pub(crate) given: Vec<Answer>,
     pub(crate) error: Option<SqlError>,
+    /// The time that the statement which has failed took.
+    pub(crate) failed_after: Duration,
     /// Set if a procedure has aborted because not all could be run together.
     is_too_large: bool,
 }
@@ -76,6 +79,12 @@ impl Answers {
     }
 }
 
+/// Statements that are a transaction of their own, and what their procedure has to tell when it aborts.
+struct Once {
+    requests: Vec<Request>,
+    told: Mutex<Answers>,
+}
+
 /// Runs statements as a transaction of their own: one procedure on its home, run again after a deadlock. If their answers are too large
 /// to be together, there is no answer, and no error: nothing has been done.
 pub(crate) async fn run_once(
@@ -84,28 +93,22 @@ pub(crate) async fn run_once(
     process_id: i32,
     requests: Vec<Request>,
 ) -> Answers {
-    // What a procedure that aborts has to tell survives it here.
-    let told: Arc<Mutex<Answers>> = Arc::default();
-    let inner = Arc::clone(&told);
-    let requests = Arc::new(requests);
+    let once = Arc::new(Once { requests, told: Mutex::default() });
     let submitted = submit(database, &route, || {
-        let (inner, requests) = (Arc::clone(&inner), Arc::clone(&requests));
+        let once = Arc::clone(&once);
         async move |tx: &mut Tx<'_>| {
             tx.set_client(process_id.unsigned_abs());
-            let mut given = Vec::with_capacity(requests.len());
-            let failed = run_all(&requests, tx, &mut given).await;
-            let mut told = inner.lock().unwrap_or_else(PoisonError::into_inner);
-            *told = Answers::default();
-            let (error, abort) = match failed {
-                Ok(()) if given.len() == requests.len() => return Ok(given),
-                Ok(()) => {
-                    told.is_too_large = true;
+            let Ran { answers: given, failed } = run_all(&once.requests, tx).await;
+            let (error, failed_after, abort) = match failed {
+                None if given.len() == once.requests.len() => return Ok(given),
+                None => {
+                    *once.told() = Answers { is_too_large: true, ..Answers::default() };
                     return Err(Abort::user(TOLD));
                 }
-                Err(Fail::Abort(abort)) => (None, abort),
-                Err(Fail::Sql(error)) => (Some(error), Abort::user(TOLD)),
+                Some((Fail::Abort(abort), after)) => (None, after, abort),
+                Some((Fail::Sql(error), after)) => (Some(error), after, Abort::user(TOLD)),
             };
-            *told = Answers { given, error, is_too_large: false };
+            *once.told() = Answers { given, error, failed_after, is_too_large: false };
             Err(abort)
         }
     });
@@ -116,13 +119,19 @@ pub(crate) async fn run_once(
     match outcome {
         Ok(given) => Answers { given, ..Answers::default() },
         Err(abort) => {
-            let mut told = std::mem::take(&mut *told.lock().unwrap_or_else(PoisonError::into_inner));
+            let mut told = std::mem::take(&mut *once.told());
             let is_told = abort.reason() == AbortReason::User && (told.error.is_some() || told.is_too_large);
             if !is_told {
                 told.error = Some(SqlError::of_abort(&abort));
             }
             told
         }
+    }
+}
+
+impl Once {
+    fn told(&self) -> MutexGuard<'_, Answers> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -245,10 +254,11 @@ async fn serve(tx: &mut Tx<'_>, mut commands: mpsc::UnboundedReceiver<Command>) 
             Command::Commit if is_failed => return Err(Abort::user(TOLD)),
             Command::Commit => return Ok(()),
             Command::Run(requests, reply) => {
-                let mut given = Vec::with_capacity(requests.len());
-                let failed = run_all(&requests, tx, &mut given).await.err();
+                let Ran { answers: given, failed } = run_all(&requests, tx).await;
+                let (failed, failed_after) = failed.unzip();
                 let (error, goes_on) = failed.map(told).unzip();
-                let _ = reply.send(Answers { given, error, is_too_large: false });
+                let failed_after = failed_after.unwrap_or_default();
+                let _ = reply.send(Answers { given, error, failed_after, is_too_large: false });
                 is_failed |= has_failed(goes_on, savepoints.is_empty())?;
             }
             Command::Copy(batch, reply) => {

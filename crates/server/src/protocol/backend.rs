@@ -29,7 +29,11 @@ pub(crate) fn message(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Vec<u8>
 
 /// Appends a string with the zero byte that ends it. One inside of it would end it early: it is left out.
 pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
-    out.extend(text.bytes().filter(|&byte| byte != 0));
+    if text.as_bytes().contains(&0) {
+        out.extend(text.bytes().filter(|&byte| byte != 0));
+    } else {
+        out.extend_from_slice(text.as_bytes());
+    }
     out.push(0);
 }
 

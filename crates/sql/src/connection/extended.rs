@@ -10,7 +10,7 @@ use sqlparser::ast;
 use super::pipeline::Deferred;
 use super::planning::{CachedPlan, is_planned};
 use super::running::{give, message_length, wait_before};
-use super::{Connection, Kind, StatementDescription};
+use super::{Connection, Kind, PortalDescription, StatementDescription};
 use crate::cast::cast;
 use crate::error::{SqlError, SqlState};
 use crate::exec::Answer;
@@ -101,7 +101,7 @@ impl Connection {
         statement: Option<ast::Statement>,
         given: Vec<Option<SqlType>>,
     ) -> Result<(), SqlError> {
-        if !name.is_empty() && self.statements.contains_key(name) {
+        if !name.is_empty() && self.statements.get(name).is_some() {
             return Err(SqlError::new(
                 SqlState::DUPLICATE_PREPARED_STATEMENT,
                 format!("prepared statement \"{name}\" already exists"),
@@ -121,7 +121,7 @@ impl Connection {
             }
         }
         let prepared = Prepared { text: text.to_owned(), statement, plan, given, columns };
-        self.statements.insert(name.to_owned(), Arc::new(prepared));
+        self.statements.insert(name, Arc::new(prepared));
         Ok(())
     }
 
@@ -193,7 +193,7 @@ impl Connection {
         formats: &[Format],
         result_formats: &[Format],
     ) -> Result<(), SqlError> {
-        if !portal.is_empty() && self.portals.contains_key(portal) {
+        if !portal.is_empty() && self.portals.get(portal).is_some() {
             return Err(SqlError::new(
                 SqlState::DUPLICATE_CURSOR,
                 format!("portal \"{portal}\" already exists"),
@@ -209,6 +209,38 @@ impl Connection {
         {
             prepared = Box::pin(self.prepare_again(statement, &prepared, tree.clone())).await?;
         }
+        let made = self.bound(prepared, statement, parameters, formats, result_formats)?;
+        self.portals.insert(portal, made);
+        Ok(())
+    }
+
+    /// Makes the portal without a name as [`bind`](Connection::bind) does, if that is possible at once: nothing is wrong, and nothing has
+    /// to be planned again. Otherwise it returns false, and nothing has happened.
+    pub fn bind_at_once(
+        &mut self,
+        statement: &str,
+        parameters: &[Option<&[u8]>],
+        formats: &[Format],
+        result_formats: &[Format],
+    ) -> bool {
+        let Some(prepared) = self.statements.get(statement).cloned() else { return false };
+        let is_current = prepared.plan.as_ref().is_some_and(|plan| plan.version == self.schema().version);
+        if !is_current || self.kind == Kind::Failed {
+            return false;
+        }
+        let made = self.bound(prepared, statement, parameters, formats, result_formats);
+        made.map(|made| self.portals.insert("", made)).is_ok()
+    }
+
+    /// The portal of a statement whose plan is the current one.
+    fn bound(
+        &mut self,
+        prepared: Arc<Prepared>,
+        statement: &str,
+        parameters: &[Option<&[u8]>],
+        formats: &[Format],
+        result_formats: &[Format],
+    ) -> Result<Portal, SqlError> {
         let types: &[SqlType] = prepared.plan.as_ref().map_or(&[], |plan| &plan.types);
         if types.len() != parameters.len() {
             return Err(SqlError::new(
@@ -222,34 +254,25 @@ impl Connection {
         }
         check_formats(formats, parameters.len(), "parameter")?;
         check_formats(result_formats, prepared.columns.as_ref().map_or(0, Vec::len), "result")?;
-        let schema = self.schema();
         let mut values = Vec::with_capacity(parameters.len());
         for (at, (parameter, ty)) in parameters.iter().zip(types).enumerate() {
-            let format = match formats {
-                [] => Format::Text,
-                [one] => *one,
-                all => all.get(at).copied().unwrap_or_default(),
-            };
+            let format = Format::of(formats, at);
             values.push(match parameter {
                 None => Value::Null,
                 Some(bytes) => match decode(bytes, *ty, format)? {
                     // The name of an object stands for its number.
                     Value::Text(name) if ty.is_oid() => {
-                        cast(Value::Text(name), SqlType::Text, *ty, Modifier::None, true, &schema)?
+                        cast(Value::Text(name), SqlType::Text, *ty, Modifier::None, true, &self.schema())?
                     }
                     value => value,
                 },
             });
         }
-        let made = Portal {
-            prepared,
-            params: values.into(),
-            formats: result_formats.into(),
-            answer: None,
-            is_deferred: false,
-        };
-        self.portals.insert(portal.to_owned(), made);
-        Ok(())
+        if *self.last_formats != *result_formats {
+            self.last_formats = result_formats.into();
+        }
+        let formats = Arc::clone(&self.last_formats);
+        Ok(Portal { prepared, params: values.into(), formats, answer: None, is_deferred: false })
     }
 
     /// Plans a prepared statement again, for another schema.
@@ -281,14 +304,12 @@ impl Connection {
             given: old.given.clone(),
             columns,
         });
-        self.statements.insert(name.to_owned(), Arc::clone(&again));
+        self.statements.insert(name, Arc::clone(&again));
         Ok(again)
     }
 
     fn portal(&mut self, name: &str) -> Result<&mut Portal, SqlError> {
-        self.portals.get_mut(name).ok_or_else(|| {
-            SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
-        })
+        self.portals.get_mut(name).ok_or_else(|| no_portal(name))
     }
 
     /// The text of a portal's statement; `None` if there is no portal of this name.
@@ -297,21 +318,13 @@ impl Connection {
         self.portals.get(name).map(|portal| portal.prepared.text.as_str())
     }
 
-    /// Describes a portal: its columns with their formats; `None` if it returns no rows.
+    /// Describes a portal.
     ///
     /// # Errors
     /// When there is none of this name.
-    pub fn describe_portal(&mut self, name: &str) -> Result<Option<Vec<Column>>, SqlError> {
-        let portal = self.portal(name)?;
-        let mut columns = portal.prepared.columns.clone();
-        for (at, column) in columns.iter_mut().flatten().enumerate() {
-            column.format = match &portal.formats[..] {
-                [] => Format::Text,
-                [one] => *one,
-                all => all.get(at).copied().unwrap_or_default(),
-            };
-        }
-        Ok(columns)
+    pub fn describe_portal(&self, name: &str) -> Result<PortalDescription<'_>, SqlError> {
+        let portal = self.portals.get(name).ok_or_else(|| no_portal(name))?;
+        Ok(PortalDescription { columns: portal.prepared.columns.as_deref(), formats: &portal.formats })
     }
 
     /// Runs a portal, or goes on with it, for at most `limit` rows; 0: all. With messages behind it a statement may wait and be run with
@@ -346,7 +359,7 @@ impl Connection {
 
     /// The statement of a portal if it may wait for those behind it: it is alone in asking for the portal's rows, and something is behind
     /// it, or before it.
-    fn deferrable(&mut self, name: &str, limit: usize, behind: Behind) -> Option<Deferred> {
+    pub(super) fn deferrable(&mut self, name: &str, limit: usize, behind: Behind) -> Option<Deferred> {
         let is_joined = match behind {
             Behind::Nothing => false,
             Behind::Message => true,
@@ -381,7 +394,7 @@ impl Connection {
                 let why = format!("portal \"{name}\" cannot be run");
                 return Err(SqlError::new(SqlState("55000"), why));
             }
-            portal.answer = Some((Answer::of_tag("SELECT 0".to_owned()), 0, 0));
+            portal.answer = Some((Answer::of_tag(Answer::tag_of_rows(0)), 0, 0));
         }
         if portal.answer.is_none() {
             let (prepared, params, formats) =
@@ -475,11 +488,14 @@ impl Connection {
     /// # Errors
     /// That of a statement that waited; when the transaction could not commit.
     pub async fn sync(&mut self, sink: &mut dyn Sink) -> Result<(), SqlError> {
+        let mut done = Ok(());
         if self.has_deferred() {
-            let done = Box::pin(self.run_waiting(true, sink)).await;
-            self.checked(done).await?;
+            done = Box::pin(self.run_waiting(true, sink)).await;
+            done = self.checked(done).await;
         }
-        let done = self.end_implicit(true).await;
+        if done.is_ok() {
+            done = self.end_implicit(true).await;
+        }
         self.tell_activity();
         done
     }
@@ -488,6 +504,11 @@ impl Connection {
 /// Returns true for a statement that a failed transaction takes.
 pub(super) fn ends_transaction(statement: &ast::Statement) -> bool {
     matches!(statement, ast::Statement::Commit { .. } | ast::Statement::Rollback { .. })
+}
+
+#[cold]
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
 }
 
 fn check_formats(formats: &[Format], count: usize, what: &str) -> Result<(), SqlError> {

@@ -10,7 +10,6 @@
 //! - What is behind a statement that has failed has neither run nor been answered.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::extended::{Behind, Prepared};
 use super::planning::CachedPlan;
@@ -41,6 +40,24 @@ impl Connection {
         !self.deferred.is_empty()
     }
 
+    /// Has the statement of the portal without a name wait, with a message behind it, as [`execute`](Connection::execute) does, if that is
+    /// possible at once. Otherwise it returns false, and nothing has happened. The sink is not told of the place of the answer.
+    pub fn defer_at_once(&mut self) -> bool {
+        if self.deferred.len() + 1 >= MOST {
+            return false;
+        }
+        let Some(statement) = self.deferrable("", 0, Behind::Message) else { return false };
+        self.push(statement);
+        true
+    }
+
+    fn push(&mut self, statement: Deferred) {
+        if self.kind == Kind::None {
+            self.kind = Kind::Implicit;
+        }
+        self.deferred.push(statement);
+    }
+
     /// Has a statement wait for those behind it; runs those that wait if they are many, or a Sync is behind them.
     pub(super) async fn defer(
         &mut self,
@@ -48,14 +65,13 @@ impl Connection {
         behind: Behind,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
-        if self.kind == Kind::None {
-            self.kind = Kind::Implicit;
-        }
         sink.defer();
-        self.deferred.push(statement);
+        self.push(statement);
         if behind == Behind::Sync || self.deferred.len() >= MOST {
             let done = self.run_waiting(behind == Behind::Sync, sink).await;
-            return self.checked(done).await;
+            let done = self.checked(done).await;
+            self.tell_activity();
+            return done;
         }
         Ok(())
     }
@@ -69,7 +85,9 @@ impl Connection {
             return Ok(());
         }
         let done = self.run_waiting(false, sink).await;
-        self.checked(done).await
+        let done = self.checked(done).await;
+        self.tell_activity();
+        done
     }
 
     /// Runs the statements that wait. `ends` says that their transaction ends with them if it is an implicit one: they are one procedure
@@ -82,7 +100,6 @@ impl Connection {
         self.cancel.begin(self.settings.limits().statement);
         let done = self.run_parts(&waiting, ends, sink).await;
         sink.end_deferred(done.is_ok());
-        self.tell_activity();
         self.take_settings()?;
         done
     }
@@ -94,28 +111,26 @@ impl Connection {
         ends: bool,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
-        let (mut rest, mut began) = (waiting, Instant::now());
+        let mut rest = waiting;
         if ends && self.kind == Kind::Implicit && self.open.is_none() {
             self.kind = Kind::None;
             let answers = self.run_pipeline(rest, true).await;
-            rest = give_answers(rest, answers, began, sink).await?;
+            rest = give_answers(rest, answers, sink).await?;
             if !rest.is_empty() {
                 self.kind = Kind::Implicit;
             }
-            began = Instant::now();
         }
         while !rest.is_empty() {
             let answers = self.run_pipeline(rest, false).await;
-            rest = give_answers(rest, answers, began, sink).await?;
-            began = Instant::now();
+            rest = give_answers(rest, answers, sink).await?;
         }
         Ok(())
     }
 
     /// Runs statements together, and plans them again when their tables have changed.
     async fn run_pipeline(&mut self, waiting: &[Deferred], ends: bool) -> Answers {
-        let mut plans: Vec<CachedPlan> =
-            waiting.iter().filter_map(|statement| statement.prepared.plan.clone()).collect();
+        // Those that were made anew.
+        let mut plans: Vec<CachedPlan> = Vec::new();
         let mut attempt = 0;
         loop {
             let answers = self.run_all(&plans, waiting, ends).await;
@@ -130,9 +145,12 @@ impl Connection {
     }
 
     async fn run_all(&mut self, plans: &[CachedPlan], waiting: &[Deferred], ends: bool) -> Answers {
-        let mut requests = Vec::with_capacity(plans.len());
-        for (plan, statement) in plans.iter().zip(waiting) {
-            match self.request(plan, Arc::clone(&statement.params), Arc::clone(&statement.formats)) {
+        let mut requests = Vec::with_capacity(waiting.len());
+        let (schema, session) = (self.schema(), self.session());
+        for (at, statement) in waiting.iter().enumerate() {
+            let Some(plan) = plans.get(at).or(statement.prepared.plan.as_ref()) else { continue };
+            let (params, formats) = (Arc::clone(&statement.params), Arc::clone(&statement.formats));
+            match self.request(plan, params, formats, (&schema, &session)) {
                 Ok(request) => requests.push(request),
                 Err(error) => {
                     // Those before it are run all the same.
@@ -147,33 +165,34 @@ impl Connection {
 
     async fn plan_again(
         &mut self,
-        plans: &mut [CachedPlan],
+        plans: &mut Vec<CachedPlan>,
         waiting: &[Deferred],
         attempt: usize,
     ) -> Result<(), SqlError> {
         wait_before(attempt).await?;
-        for (plan, statement) in plans.iter_mut().zip(waiting) {
-            let Some(tree) = &statement.prepared.statement else { continue };
+        plans.clear();
+        for statement in waiting {
+            let Prepared { text, statement: Some(tree), plan: Some(plan), .. } = &*statement.prepared else {
+                continue;
+            };
             let types: Vec<Option<SqlType>> = plan.types.iter().copied().map(Some).collect();
-            *plan = self.plan(tree, &statement.prepared.text, &types, false).await?;
+            plans.push(self.plan(tree, text, &types, false).await?);
         }
         Ok(())
     }
 }
 
-/// Gives the answers of the first statements of those that began to be run at a moment; returns those that have not run yet.
+/// Gives the answers of the first statements; returns those that have not run yet.
 async fn give_answers<'a>(
     waiting: &'a [Deferred],
     answers: Answers,
-    began: Instant,
     sink: &mut dyn Sink,
 ) -> Result<&'a [Deferred], SqlError> {
     let rest = waiting.get(answers.given.len()..).unwrap_or_default();
     if answers.error.is_some()
         && let [failed, ..] = rest
     {
-        let others: Duration = answers.given.iter().map(|answer| answer.took).sum();
-        sink.ran(&failed.prepared.text, began.elapsed().saturating_sub(others));
+        sink.ran(&failed.prepared.text, answers.failed_after);
     }
     for (statement, answer) in waiting.iter().zip(answers.given) {
         sink.next_deferred();

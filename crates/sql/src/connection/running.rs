@@ -16,6 +16,8 @@ use crate::exec::{Answer, Request, TRUNCATED, key_of};
 use crate::expr::Env;
 use crate::format::Format;
 use crate::plan::{Access, Node, Plan, Scan, Work};
+use crate::schema::Schema;
+use crate::session::Session;
 use crate::sink::Sink;
 use crate::transaction::{Answers, Command, Open, run_once};
 use crate::value::Value;
@@ -81,7 +83,9 @@ impl Connection {
         formats: Arc<[Format]>,
         ends: bool,
     ) -> Result<Answer, SqlError> {
-        let mut request = self.request(planned, params, formats)?;
+        self.refuse_failed()?;
+        let (schema, session) = (self.schema(), self.session());
+        let mut request = self.request(planned, params, formats, (&schema, &session))?;
         if planned.plan.tells_of_locks {
             request.env.locks = Some(Box::pin(self.look(Database::locks)).await?);
         }
@@ -106,7 +110,7 @@ impl Connection {
         if let Work::Truncate(tables) = &planned.plan.work {
             let rest = Box::pin(self.truncate_anew(tables, ends)).await?;
             if rest.is_empty() {
-                return Ok(Answer::of_tag(TRUNCATED.to_owned()));
+                return Ok(Answer::of_tag(TRUNCATED));
             }
             request.plan = Arc::new(Plan::truncation(rest));
         }
@@ -119,14 +123,12 @@ impl Connection {
         planned: &CachedPlan,
         params: Arc<[Value]>,
         formats: Arc<[Format]>,
+        (schema, session): (&Arc<Schema>, &Arc<Session>),
     ) -> Result<Request, SqlError> {
-        self.refuse_failed()?;
-        let schema = self.schema();
-        self.check_needs(&schema, &planned.plan.needs)?;
-        let session = self.session();
+        self.check_needs(schema, &planned.plan.needs)?;
         Ok(Request {
             plan: Arc::clone(&planned.plan),
-            env: Env::new(params, session, schema),
+            env: Env::new(params, Arc::clone(session), Arc::clone(schema)),
             formats,
             cancel: Arc::clone(&self.cancel),
             sequences: Arc::clone(self.database.sequences()),
@@ -150,7 +152,7 @@ impl Connection {
         if ends && self.kind == Kind::None {
             let answers = run_once(self.database.database(), route, self.process_id, requests).await;
             self.noted.store(0, Ordering::SeqCst);
-            self.session = None;
+            self.forget_session();
             return answers;
         }
         if let Err(error) = Box::pin(self.begin_at(route)).await {

@@ -1,5 +1,6 @@
 //! Rows as the messages that a client gets.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use crate::cast::name_of;
@@ -17,15 +18,24 @@ pub(crate) struct Answer {
     /// Whole DataRow messages, one after the other.
     pub(crate) messages: Vec<u8>,
     pub(crate) count: usize,
-    pub(crate) tag: String,
+    pub(crate) tag: Cow<'static, str>,
     /// The time that it took, if it was run together with others.
     pub(crate) took: Duration,
 }
 
 impl Answer {
     /// The answer of a statement that returns no rows.
-    pub(crate) fn of_tag(tag: String) -> Answer {
-        Answer { messages: Vec::new(), count: 0, tag, took: Duration::ZERO }
+    pub(crate) fn of_tag(tag: impl Into<Cow<'static, str>>) -> Answer {
+        Answer { messages: Vec::new(), count: 0, tag: tag.into(), took: Duration::ZERO }
+    }
+
+    /// The tag of a query that returns so many rows.
+    pub(crate) fn tag_of_rows(count: usize) -> Cow<'static, str> {
+        match count {
+            0 => Cow::Borrowed("SELECT 0"),
+            1 => Cow::Borrowed("SELECT 1"),
+            count => Cow::Owned(format!("SELECT {count}")),
+        }
     }
 
     /// The number of rows that were returned or changed, as the tag tells it.
@@ -42,17 +52,14 @@ pub(crate) fn encode_rows(
     schema: &Schema,
     max_bytes: usize,
 ) -> Result<Vec<u8>, SqlError> {
-    let mut out = Vec::new();
+    // Room for a short row.
+    let mut out = Vec::with_capacity(if rows.len() == 1 { 16 + 12 * columns.len() } else { 0 });
     for row in rows {
         let start = out.len();
         out.extend_from_slice(&[b'D', 0, 0, 0, 0]);
         out.extend_from_slice(&(columns.len() as i16).to_be_bytes());
         for (at, (column, value)) in columns.iter().zip(row).enumerate() {
-            let format = match formats {
-                [] => Format::Text,
-                [one] => *one,
-                all => all.get(at).copied().unwrap_or_default(),
-            };
+            let format = Format::of(formats, at);
             push_value(value, column, format, schema, &mut out);
         }
         let length = (out.len() - start - 1) as i32;

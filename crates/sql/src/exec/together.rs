@@ -7,11 +7,15 @@
 //! for each other owner. Nothing changes a row between the phase and the statement that it is for: the transaction has locked the row,
 //! and its own statements between them only read.
 
-use std::time::Instant;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use atrapos::{DynRow, Tx};
 
-use super::{Answer, Fail, Request, key_of};
+use super::scan::decode;
+use super::{Answer, Fail, Request, encode_rows, key_of};
+use crate::expr::Row;
+use crate::plan::{Node, Work};
 
 /// The most rows that are looked up ahead.
 const MOST_AHEAD: usize = 64;
@@ -19,31 +23,44 @@ const MOST_AHEAD: usize = 64;
 /// The bytes of rows after which the statements behind are left for later: what is together shall not take much memory.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Runs statements, one after the other, up to the first that fails, and appends the answers. Statements behind large answers may not
-/// have been run at the end; at least one has.
-pub(crate) async fn run_all(
+/// The outcome of statements that were run together: the answers up to the first that failed and, if one has, why, and the time that it
+/// took. Statements behind large answers may not have been run; at least one has.
+pub(crate) struct Ran {
+    pub(crate) answers: Vec<Answer>,
+    pub(crate) failed: Option<(Fail, Duration)>,
+}
+
+/// Runs statements, one after the other, up to the first that fails.
+pub(crate) async fn run_all(requests: &[Request], tx: &mut Tx<'_>) -> Ran {
+    let mut answers = Vec::with_capacity(requests.len());
+    let mut began = Instant::now();
+    let failed = run_each(requests, tx, &mut answers, &mut began).await.err();
+    Ran { answers, failed: failed.map(|fail| (fail, began.elapsed())) }
+}
+
+/// Runs statements; `began` is when the one that runs has begun.
+async fn run_each(
     requests: &[Request],
     tx: &mut Tx<'_>,
     answers: &mut Vec<Answer>,
+    began: &mut Instant,
 ) -> Result<(), Fail> {
-    let [_, _, ..] = requests else {
-        for request in requests {
-            answers.push(request.run(Some(tx), None).await?);
-        }
-        return Ok(());
-    };
-    let mut rest = requests;
-    let (mut began, mut bytes) = (Instant::now(), 0);
+    let (mut rest, mut bytes) = (requests, 0);
     while !rest.is_empty() {
         let ahead = look_ahead(rest, tx).await?;
         let (now, later) = rest.split_at(ahead.len().max(1));
         let mut ahead = ahead.into_iter();
         for request in now {
             request.cancel.next_statement();
-            let mut answer = request.run(Some(tx), ahead.next()).await?;
+            let row = ahead.next();
+            let known = row.as_ref().and_then(|row| answer_of(request, row.as_ref()));
+            let mut answer = match known {
+                Some(answer) => answer,
+                None => request.run(Some(tx), row).await?,
+            };
             let ended = Instant::now();
-            answer.took = ended.duration_since(began);
-            began = ended;
+            answer.took = ended.duration_since(*began);
+            *began = ended;
             bytes += answer.messages.len();
             answers.push(answer);
             if bytes > MOST_BYTES {
@@ -55,7 +72,45 @@ pub(crate) async fn run_all(
     Ok(())
 }
 
-/// Looks up the rows of the first statements, as far as each reads one by its key; nothing if that is one at most.
+/// The answer of a query that [reads one row](Plan::one_read), from the row that was found. `None` if it has to be run as others are: because
+/// its plan does more, because it was cancelled or its table is being changed, because an expression fails or waits for a sequence.
+fn answer_of(request: &Request, row: Option<&DynRow>) -> Option<Answer> {
+    let Work::Query(query) = &request.plan.work else { return None };
+    let (scan, exprs) = match &query.root {
+        Node::Scan(scan) => (scan, None),
+        Node::Project(input, exprs) => match &**input {
+            Node::Scan(scan) => (scan, Some(exprs)),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let env = &request.env;
+    if scan.table.is_closed.load(Ordering::SeqCst)
+        || request.cancel.check().is_err()
+        || request.profile.is_some()
+    {
+        return None;
+    }
+    env.session.begin_attempt();
+    let mut found: Option<Row> = None;
+    if let Some(row) = row {
+        let values = decode(&scan.table, &scan.columns, row).ok()?;
+        if scan.filter.as_ref().map_or(Ok(true), |filter| filter.holds(env, &values)).ok()? {
+            found = Some(match exprs {
+                Some(exprs) => {
+                    exprs.iter().map(|expr| expr.eval(env, &values)).collect::<Result<_, _>>().ok()?
+                }
+                None => values,
+            });
+        }
+    }
+    let rows = found.as_slice();
+    let messages =
+        encode_rows(rows, &query.columns, &request.formats, &env.schema, request.max_bytes).ok()?;
+    Some(Answer { messages, count: rows.len(), ..Answer::of_tag(Answer::tag_of_rows(rows.len())) })
+}
+
+/// Looks up the rows of the first statements, as far as each reads one by its key.
 async fn look_ahead(requests: &[Request], tx: &mut Tx<'_>) -> Result<Vec<Option<DynRow>>, Fail> {
     let mut gets = Vec::new();
     for request in requests.iter().take(MOST_AHEAD) {
@@ -65,11 +120,7 @@ async fn look_ahead(requests: &[Request], tx: &mut Tx<'_>) -> Result<Vec<Option<
         let Ok(get) = table.handle.get(&key) else { break };
         gets.push(get);
     }
-    match requests {
-        [first, ..] if gets.len() > 1 => {
-            first.cancel.next_statement();
-            first.cancel.until(async { Ok(tx.join_all(gets).await?) }).await
-        }
-        _ => Ok(Vec::new()),
-    }
+    let Some(first) = requests.first().filter(|_| !gets.is_empty()) else { return Ok(Vec::new()) };
+    first.cancel.next_statement();
+    first.cancel.until(async { Ok(tx.join_all(gets).await?) }).await
 }

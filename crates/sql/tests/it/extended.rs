@@ -74,8 +74,9 @@ fn statements_run_with_parameters_in_both_formats() {
     assert_eq!(bind(connection, &[], &[]).expect_err("too few").code.0, "08P01");
     assert_eq!(bind(connection, &[Some(b"x")], &[]).expect_err("no number").code.0, "22P02");
     block_on(connection.bind("", "", &[Some(b"5")], &[], &[Format::Binary])).expect("it binds");
-    let columns = connection.describe_portal("").expect("it is there").expect("it has rows");
-    assert_eq!((columns[0].ty, columns[0].format, columns[0].number), (SqlType::Int8, Format::Binary, 1));
+    let described = connection.describe_portal("").expect("it is there");
+    let first = &described.columns.expect("it has rows")[0];
+    assert_eq!((first.ty, described.formats, first.number), (SqlType::Int8, &[Format::Binary][..], 1));
     let mut kept = Kept::default();
     block_on(connection.execute("", 0, Behind::Sync, &mut kept)).expect("it runs");
     assert_eq!(&kept.raw[5..], [0, 2, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1, b'n']);
