@@ -69,8 +69,8 @@ impl Activity {
         self.doing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a statement begins.
-    pub(crate) fn begins(&self, query: &str) {
+    /// Notes that a statement begins; returns the moment.
+    pub(crate) fn begins(&self, query: &str) -> i64 {
         let mut end = query.len().min(MAX_QUERY);
         while !query.is_char_boundary(end) {
             end -= 1;
@@ -82,6 +82,7 @@ impl Activity {
         }
         (doing.state, doing.query_began, doing.changed) = (ActivityState::Active, Some(moment), moment);
         doing.transaction_began.get_or_insert(moment);
+        moment
     }
 
     /// Notes that a statement has ended.

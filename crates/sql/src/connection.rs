@@ -312,6 +312,11 @@ impl Connection {
 
     /// The facts that statements of the transaction know of the connection.
     fn session(&mut self) -> Arc<Session> {
+        self.session_since(now)
+    }
+
+    /// The facts that statements of the transaction know, which begins at a moment if it has not begun yet.
+    fn session_since(&mut self, began: impl FnOnce() -> i64) -> Arc<Session> {
         if let Some(session) = &self.session {
             return Arc::clone(session);
         }
@@ -320,7 +325,7 @@ impl Connection {
             && let Some(facts) = Arc::get_mut(&mut last)
             && (facts.role, &facts.user) == (role, &user)
         {
-            facts.began = now();
+            facts.began = began();
             return Arc::clone(self.session.insert(last));
         }
         let settings = self.given_settings.get_or_insert_with(|| Arc::new(self.settings.clone()));
@@ -330,7 +335,7 @@ impl Connection {
             session_user: Arc::clone(&self.user),
             database: Arc::from(&*self.database.options().name),
             process_id: self.process_id,
-            began: now(),
+            began: began(),
             settings: Arc::clone(settings),
             taken: Arc::clone(&self.taken),
             connections: Arc::clone(self.database.connections()),

@@ -254,25 +254,34 @@ impl Connection {
         }
         check_formats(formats, parameters.len(), "parameter")?;
         check_formats(result_formats, prepared.columns.as_ref().map_or(0, Vec::len), "result")?;
-        let mut values = Vec::with_capacity(parameters.len());
-        for (at, (parameter, ty)) in parameters.iter().zip(types).enumerate() {
-            let format = Format::of(formats, at);
-            values.push(match parameter {
-                None => Value::Null,
-                Some(bytes) => match decode(bytes, *ty, format)? {
-                    // The name of an object stands for its number.
-                    Value::Text(name) if ty.is_oid() => {
-                        cast(Value::Text(name), SqlType::Text, *ty, Modifier::None, true, &self.schema())?
-                    }
-                    value => value,
-                },
-            });
+        let value = |(at, (parameter, ty)): (usize, (&Option<&[u8]>, &SqlType))| match parameter {
+            None => Ok(Value::Null),
+            Some(bytes) => match decode(bytes, *ty, Format::of(formats, at))? {
+                // The name of an object stands for its number.
+                Value::Text(name) if ty.is_oid() => {
+                    cast(Value::Text(name), SqlType::Text, *ty, Modifier::None, true, &self.schema())
+                }
+                value => Ok(value),
+            },
+        };
+        let mut wrong = None;
+        let all = parameters.iter().zip(types).enumerate().map(value);
+        let params: Arc<[Value]> = all
+            .map(|value| {
+                value.unwrap_or_else(|error| {
+                    wrong.get_or_insert(error);
+                    Value::Null
+                })
+            })
+            .collect();
+        if let Some(error) = wrong {
+            return Err(error);
         }
         if *self.last_formats != *result_formats {
             self.last_formats = result_formats.into();
         }
         let formats = Arc::clone(&self.last_formats);
-        Ok(Portal { prepared, params: values.into(), formats, answer: None, is_deferred: false })
+        Ok(Portal { prepared, params, formats, answer: None, is_deferred: false })
     }
 
     /// Plans a prepared statement again, for another schema.

@@ -25,6 +25,9 @@ use crate::value::Value;
 /// The most statements that are run together.
 const MOST: usize = 256;
 
+/// The most statements whose room is kept by a connection that has none waiting.
+const KEPT: usize = 4;
+
 /// A statement that waits.
 #[derive(Debug)]
 pub(super) struct Deferred {
@@ -93,13 +96,18 @@ impl Connection {
     /// Runs the statements that wait. `ends` says that their transaction ends with them if it is an implicit one: they are one procedure
     /// then, which commits.
     pub(super) async fn run_waiting(&mut self, ends: bool, sink: &mut dyn Sink) -> Result<(), SqlError> {
-        let waiting = std::mem::take(&mut self.deferred);
+        let mut waiting = std::mem::take(&mut self.deferred);
         if let Some(last) = waiting.last() {
-            self.activity.begins(&last.prepared.text);
+            let began = self.activity.begins(&last.prepared.text);
+            self.session_since(|| began);
         }
         self.cancel.begin(self.settings.limits().statement);
         let done = self.run_parts(&waiting, ends, sink).await;
         sink.end_deferred(done.is_ok());
+        waiting.clear();
+        if waiting.capacity() <= KEPT {
+            self.deferred = waiting;
+        }
         self.take_settings()?;
         done
     }

@@ -11,11 +11,15 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use atrapos::{DynRow, Tx};
+use smallvec::SmallVec;
 
 use super::scan::decode;
 use super::{Answer, Fail, Request, encode_rows, key_of};
 use crate::expr::Row;
 use crate::plan::{Node, Work};
+
+/// Rows that were looked up ahead; most often one, or many.
+type Ahead = SmallVec<[Option<DynRow>; 1]>;
 
 /// The most rows that are looked up ahead.
 const MOST_AHEAD: usize = 64;
@@ -56,7 +60,8 @@ async fn run_each(
             let known = row.as_ref().and_then(|row| answer_of(request, row.as_ref()));
             let mut answer = match known {
                 Some(answer) => answer,
-                None => request.run(Some(tx), row).await?,
+                // In a box: what is known needs no room for it.
+                None => Box::pin(request.run(Some(tx), row)).await?,
             };
             let ended = Instant::now();
             answer.took = ended.duration_since(*began);
@@ -111,8 +116,8 @@ fn answer_of(request: &Request, row: Option<&DynRow>) -> Option<Answer> {
 }
 
 /// Looks up the rows of the first statements, as far as each reads one by its key.
-async fn look_ahead(requests: &[Request], tx: &mut Tx<'_>) -> Result<Vec<Option<DynRow>>, Fail> {
-    let mut gets = Vec::new();
+async fn look_ahead(requests: &[Request], tx: &mut Tx<'_>) -> Result<Ahead, Fail> {
+    let mut gets: SmallVec<[_; 1]> = SmallVec::new();
     for request in requests.iter().take(MOST_AHEAD) {
         let Some((table, values)) = request.plan.one_read() else { break };
         // What cannot be evaluated, or is no key, is left to the statement.
@@ -120,7 +125,10 @@ async fn look_ahead(requests: &[Request], tx: &mut Tx<'_>) -> Result<Vec<Option<
         let Ok(get) = table.handle.get(&key) else { break };
         gets.push(get);
     }
-    let Some(first) = requests.first().filter(|_| !gets.is_empty()) else { return Ok(Vec::new()) };
-    first.cancel.next_statement();
-    first.cancel.until(async { Ok(tx.join_all(gets).await?) }).await
+    let mut rows = Ahead::new();
+    if let Some(first) = requests.first().filter(|_| !gets.is_empty()) {
+        first.cancel.next_statement();
+        first.cancel.until(async { Ok::<_, Fail>(tx.join_each(gets, |row| rows.push(row)).await?) }).await?;
+    }
+    Ok(rows)
 }
