@@ -93,6 +93,19 @@ impl Outbox {
         has_any
     }
 
+    /// Returns true if the next message can be answered while statements wait: it runs with them, or runs nothing and has no effect that
+    /// an error of one of them would have to undo.
+    pub(crate) fn next_joins(&mut self, sql: &Connection) -> bool {
+        let (_, first) = self.channel.first_message();
+        first.is_some_and(|first| match Frontend::read(first.tag, first.body) {
+            Ok(Frontend::Sync | Frontend::Describe(..)) => true,
+            Ok(Frontend::Parse { name, .. }) => name.is_empty(),
+            Ok(Frontend::Bind(bind)) => bind.portal.is_empty(),
+            Ok(Frontend::Execute { portal, limit }) => sql.may_wait(portal, limit as usize),
+            _ => false,
+        })
+    }
+
     fn lost(&mut self, error: &dyn std::fmt::Display) -> SqlError {
         self.broken = true;
         fatal(errors::CONNECTION_FAILURE, format!("the connection to the client is lost: {error}"))

@@ -92,14 +92,21 @@ impl Session {
                 self.between_rounds = false;
                 self.round_began = Instant::now();
             }
-            // Statements wait for those behind them, and not for the client.
-            let message = match self.outbox.channel.take_message(&mut body) {
-                Ok(None) if !self.sql.has_deferred() => match self.next_message(&mut ends).await {
-                    Ok(()) => continue,
-                    Err(interrupted) => Err(interrupted),
-                },
-                Ok(tag) => Ok(tag),
-                Err(broken) => Err(refused(broken)),
+            let message = if self.sql.has_deferred() && !self.outbox.next_joins(&self.sql) {
+                // Statements wait for those behind them, and not for the client.
+                if self.outbox.channel.next_tag().is_none() && self.outbox.channel.read_at_once().await {
+                    continue;
+                }
+                Ok(None)
+            } else {
+                match self.outbox.channel.take_message(&mut body) {
+                    Ok(Some(tag)) => Ok(Some(tag)),
+                    Ok(None) => match self.next_message(&mut ends).await {
+                        Ok(()) => continue,
+                        Err(interrupted) => Err(interrupted),
+                    },
+                    Err(broken) => Err(refused(broken)),
+                }
             };
             match message {
                 Ok(tag) => match self.answer_or_end(tag, &body, &mut ends).await {
@@ -211,6 +218,7 @@ impl Session {
         }
     }
 
+    /// Answers a message. Statements wait only if it [joins](Outbox::next_joins) them.
     async fn answer(&mut self, tag: u8, body: &[u8]) -> Next {
         if self.skipping && !matches!(tag, b'S' | b'X') {
             return Next::Continue;
@@ -238,10 +246,7 @@ impl Session {
                 self.between_rounds = between_rounds;
                 return Next::Continue;
             }
-            Ok(Frontend::Flush) => match Box::pin(self.sql.run_deferred(&mut self.outbox)).await {
-                Ok(()) => self.outbox.send().await,
-                Err(error) => Err(error),
-            },
+            Ok(Frontend::Flush) => self.outbox.send().await,
             // Nobody is asked for a password any more.
             Ok(Frontend::Password(_)) | Err(Malformed::Type(_)) => {
                 self.outbox.error(&fatal(SqlState::PROTOCOL_VIOLATION, Malformed::Type(tag).to_string()));
@@ -285,12 +290,10 @@ impl Session {
     async fn answer_extended(&mut self, message: Frontend<'_>) -> Result<(), SqlError> {
         match message {
             Frontend::Parse { name, text, types } => {
-                self.run_before(!name.is_empty()).await?;
                 Box::pin(self.sql.parse(name, text, &types)).await?;
                 backend::bare(self.outbox.channel.out(), b'1');
             }
             Frontend::Bind(bind) => {
-                self.run_before(!bind.portal.is_empty()).await?;
                 self.bind(&bind).await?;
                 backend::bare(self.outbox.channel.out(), b'2');
             }
@@ -304,7 +307,6 @@ impl Session {
                 Box::pin(self.sql.execute(portal, limit as usize, behind, &mut self.outbox)).await?;
             }
             Frontend::Close(target, name) => {
-                self.run_before(true).await?;
                 match target {
                     Target::Statement => self.sql.close_statement(name),
                     Target::Portal => self.sql.close_portal(name),
@@ -317,14 +319,6 @@ impl Session {
                     format!("unexpected message {other:?}"),
                 ));
             }
-        }
-        Ok(())
-    }
-
-    /// Runs the statements that wait before a message that shall have no effect if one of them fails.
-    async fn run_before(&mut self, has_effect: bool) -> Result<(), SqlError> {
-        if has_effect && self.sql.has_deferred() {
-            return Box::pin(self.sql.run_deferred(&mut self.outbox)).await;
         }
         Ok(())
     }

@@ -53,19 +53,19 @@ impl Ends {
         poll_fn(|context| {
             loop {
                 let has_changed = self.change.as_mut().poll(context).is_ready();
+                if has_changed {
+                    self.phase.borrow_and_update();
+                    self.change = Ends::change(&self.phase, &self.cancel);
+                }
                 // What changes after this look wakes the task.
-                if *self.phase.borrow() >= phase || (termination_counts && self.cancel.is_terminated()) {
+                let is_asked = termination_counts && self.cancel.is_terminated();
+                // Without a server it is in its last phase.
+                if *self.phase.borrow() >= phase || is_asked || self.phase.has_changed().is_err() {
                     return Poll::Ready(());
                 }
                 if !has_changed {
                     return Poll::Pending;
                 }
-                // The server has gone: it is in its last phase.
-                if self.phase.has_changed().is_err() {
-                    return Poll::Ready(());
-                }
-                self.phase.borrow_and_update();
-                self.change = Ends::change(&self.phase, &self.cancel);
             }
         })
         .await;

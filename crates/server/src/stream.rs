@@ -185,6 +185,16 @@ impl Channel {
         .await
     }
 
+    /// Reads what has arrived meanwhile; returns true if that was anything.
+    pub(crate) async fn read_at_once(&mut self) -> bool {
+        let next = self.arrived[self.taken..].split_first();
+        if next.is_some_and(|(_, framed)| frame(framed, self.most).is_err()) {
+            // Nothing that follows can be read as messages.
+            return false;
+        }
+        poll_fn(|cx| Poll::Ready(matches!(self.poll_more(cx), Poll::Ready(Ok(true))))).await
+    }
+
     /// Takes the next message; `None` if the client has ended the connection between two messages.
     pub(crate) async fn message(&mut self, body: &mut Vec<u8>) -> Result<Option<u8>, Broken> {
         if self.arrival().await? { self.take_message(body) } else { Ok(None) }

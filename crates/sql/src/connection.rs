@@ -320,6 +320,8 @@ impl Connection {
         if let Some(session) = &self.session {
             return Arc::clone(session);
         }
+        // Another connection may have changed it.
+        self.find_role_again();
         let (user, role) = self.current_role();
         if let Some(mut last) = self.last_session.take()
             && let Some(facts) = Arc::get_mut(&mut last)

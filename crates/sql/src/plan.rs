@@ -418,20 +418,8 @@ impl Plan {
         self.tables.is_empty() && !matches!(self.work, Work::Call(_))
     }
 
-    /// Returns true if it computes rows of constants and reads none: it takes no longer than planning it did.
-    pub(crate) fn is_of_constants(&self) -> bool {
-        let mut node = match &self.work {
-            Work::Query(query) if self.subqueries == 0 => &query.root,
-            _ => return false,
-        };
-        while let Node::Filter(input, _) | Node::Project(input, _) | Node::Limit { input, .. } = node {
-            node = input;
-        }
-        matches!(node, Node::Values(_))
-    }
-
-    /// The table and the key of a query that looks up one row, without locking it for a change, and reads nothing else.
-    pub(crate) fn one_read(&self) -> Option<(&TableEntry, &[Expr])> {
+    /// The node below those of a query without subqueries that filter rows, compute with them or break off.
+    fn below(&self) -> Option<&Node> {
         let mut node = match &self.work {
             Work::Query(query) if self.subqueries == 0 => &query.root,
             _ => return None,
@@ -439,8 +427,18 @@ impl Plan {
         while let Node::Filter(input, _) | Node::Project(input, _) | Node::Limit { input, .. } = node {
             node = input;
         }
-        match node {
-            Node::Scan(scan) if !scan.for_update && scan.when_locked == WhenLocked::Wait => {
+        Some(node)
+    }
+
+    /// Returns true if it computes rows of constants and reads none: it takes no longer than planning it did.
+    pub(crate) fn is_of_constants(&self) -> bool {
+        matches!(self.below(), Some(Node::Values(_)))
+    }
+
+    /// The table and the key of a query that looks up one row, without locking it for a change, and reads nothing else.
+    pub(crate) fn one_read(&self) -> Option<(&TableEntry, &[Expr])> {
+        match self.below() {
+            Some(Node::Scan(scan)) if !scan.for_update && scan.when_locked == WhenLocked::Wait => {
                 match &scan.access {
                     Access::Key(values) => Some((&scan.table, values)),
                     _ => None,

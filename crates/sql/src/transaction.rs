@@ -98,6 +98,8 @@ pub(crate) async fn run_once(
         let once = Arc::clone(&once);
         async move |tx: &mut Tx<'_>| {
             tx.set_client(process_id.unsigned_abs());
+            // What an earlier attempt had to tell counts for nothing.
+            *once.told() = Answers::default();
             let Ran { answers: given, failed } = run_all(&once.requests, tx).await;
             let (error, failed_after, abort) = match failed {
                 None if given.len() == once.requests.len() => return Ok(given),

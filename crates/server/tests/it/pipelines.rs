@@ -129,6 +129,9 @@ async fn nothing_behind_an_error_has_happened() {
         (vec![parse("later", "SELECT 1"), bind("read", "1"), execute(), sync()], "2C2TEZ"),
         (vec![bind("none", "1"), execute(), sync()], "2C2TEZ"),
         (vec![message(b'D', b"?"), sync()], "2C2TEZ"),
+        (vec![message(b'Q', b"SELECT 1\0"), sync()], "2C2TEZ"),
+        (vec![message(b'Q', b"no end"), sync()], "2C2TEZ"),
+        (vec![message(b'F', b"\0\0\0\x01"), sync()], "2C2TEZ"),
         (vec![message(b'H', b""), bind("read", "1"), execute(), sync()], "2C2TEZ"),
     ] {
         raw.send(&[fails.clone(), behind.concat()].concat()).await;
@@ -190,6 +193,25 @@ async fn many_answers_stay_in_order() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_comes_behind_the_answers() {
+    let running = Running::start(|_| ());
+    for end in [message(b'?', b""), b"Q\0\0\0\x03".to_vec(), b"Q\x7f\xff\xff\xff".to_vec()] {
+        let (mut raw, _) = Raw::logged_in(running.address()).await;
+        raw.send(
+            &[parse("", "SELECT count(*) FROM pg_class WHERE $1 > 0"), bind("", "1"), execute()].concat(),
+        )
+        .await;
+        raw.send(&[bind("", "1"), describe(), execute(), end.clone()].concat()).await;
+        assert_eq!(tags(&raw.until_end().await), "12DC2TDCE", "{end:?}");
+    }
+    let (mut raw, _) = Raw::logged_in(running.address()).await;
+    prepared(&mut raw).await;
+    raw.send(&[bind("read", "1"), execute(), bind("read", "1"), describe(), message(b'?', b"")].concat())
+        .await;
+    assert_eq!(tags(&raw.until_end().await), "2DC2TE");
+}
+
+#[tokio::test]
 async fn a_statement_of_a_pipeline_that_takes_too_long_ends_and_is_told_of() {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&lines);
@@ -213,4 +235,15 @@ async fn a_statement_of_a_pipeline_that_takes_too_long_ends_and_is_told_of() {
     let told = lines.lock().expect("unpoisoned").join("\n");
     assert_eq!(told.matches("slow statement").count(), 1, "{told}");
     assert!(told.contains("UPDATE t SET n = n + 1"), "{told}");
+    // A statement behind those that wait is told of by itself.
+    query(&mut raw, "SET statement_timeout = 0").await;
+    raw.send(&[bind("read", "1"), execute(), message(b'Q', b"UPDATE t SET n = 7 WHERE id = 2\0")].concat())
+        .await;
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%n = 7%' AND state = 'active' AND pid <> pg_backend_pid()";
+    while value(&mut other, waits).await != "1" {}
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    query(&mut other, "ROLLBACK").await;
+    assert_eq!(tags(&raw.until_ready().await), "2DCCZ");
+    let told = lines.lock().expect("unpoisoned").join("\n");
+    assert!(told.contains("UPDATE t SET n = 7"), "{told}");
 }

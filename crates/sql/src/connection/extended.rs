@@ -29,17 +29,17 @@ pub(super) struct Prepared {
     pub(super) plan: Option<CachedPlan>,
     /// The types of parameters that the client has given.
     given: Vec<Option<SqlType>>,
-    columns: Option<Vec<Column>>,
+    pub(super) columns: Option<Vec<Column>>,
 }
 
 /// A portal.
 #[derive(Debug)]
 pub(super) struct Portal {
     prepared: Arc<Prepared>,
-    params: Arc<[Value]>,
+    pub(super) params: Arc<[Value]>,
     formats: Arc<[Format]>,
     /// The answer, and how many bytes of its rows have been given.
-    answer: Option<(Answer, usize, usize)>,
+    pub(super) answer: Option<(Answer, usize, usize)>,
     /// Set once the statement waits for those behind it: its answer is given when it has run.
     is_deferred: bool,
 }
@@ -297,15 +297,7 @@ impl Connection {
             .map_or_else(|| old.given.clone(), |plan| plan.types.iter().copied().map(Some).collect());
         let planned = self.plan(&statement, &old.text, &types, false).await?;
         let columns = planned.columns.as_ref().map(|columns| columns.to_vec());
-        let types = |columns: &Option<Vec<Column>>| {
-            columns.as_ref().map(|columns| columns.iter().map(|column| column.ty).collect::<Vec<_>>())
-        };
-        if types(&columns) != types(&old.columns) {
-            return Err(SqlError::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "cached plan must not change result type",
-            ));
-        }
+        same_columns(columns.as_deref(), old.columns.as_deref())?;
         let again = Arc::new(Prepared {
             text: old.text.clone(),
             statement: Some(statement),
@@ -366,22 +358,26 @@ impl Connection {
         done
     }
 
-    /// The statement of a portal if it may wait for those behind it: it is alone in asking for the portal's rows, and something is behind
-    /// it, or before it.
+    /// Returns true if an Execute of this portal may wait with the statements that wait already.
+    #[must_use]
+    pub fn may_wait(&self, name: &str, limit: usize) -> bool {
+        // Nobody else asks for the rows of the portal.
+        limit == 0
+            && name.is_empty()
+            && self.kind != Kind::Failed
+            && self.portals.get(name).is_some_and(|portal| {
+                let is_new = !portal.is_deferred && portal.answer.is_none();
+                is_new && portal.prepared.plan.as_ref().is_some_and(|plan| plan.plan.is_together())
+            })
+    }
+
+    /// The statement of a portal if it may wait, and something is behind it or before it.
     pub(super) fn deferrable(&mut self, name: &str, limit: usize, behind: Behind) -> Option<Deferred> {
-        let is_joined = match behind {
-            Behind::Nothing => false,
-            Behind::Message => true,
-            Behind::Sync => !self.deferred.is_empty(),
-        };
-        if !is_joined || limit != 0 || !name.is_empty() || self.kind == Kind::Failed {
+        let is_joined = behind == Behind::Message || self.has_deferred();
+        if !is_joined || !self.may_wait(name, limit) {
             return None;
         }
         let portal = self.portals.get_mut(name)?;
-        let plan = portal.prepared.plan.as_ref()?;
-        if portal.is_deferred || portal.answer.is_some() || !plan.plan.is_together() {
-            return None;
-        }
         portal.is_deferred = true;
         Some(Deferred {
             prepared: Arc::clone(&portal.prepared),
@@ -399,11 +395,8 @@ impl Connection {
     ) -> Result<(), SqlError> {
         let portal = self.portal(name)?;
         if portal.is_deferred && portal.answer.is_none() {
-            if portal.prepared.columns.is_none() {
-                let why = format!("portal \"{name}\" cannot be run");
-                return Err(SqlError::new(SqlState("55000"), why));
-            }
-            portal.answer = Some((Answer::of_tag(Answer::tag_of_rows(0)), 0, 0));
+            let why = format!("portal \"{name}\" cannot be run");
+            return Err(SqlError::new(SqlState("55000"), why));
         }
         if portal.answer.is_none() {
             let (prepared, params, formats) =
@@ -500,7 +493,6 @@ impl Connection {
         let mut done = Ok(());
         if self.has_deferred() {
             done = Box::pin(self.run_waiting(true, sink)).await;
-            done = self.checked(done).await;
         }
         if done.is_ok() {
             done = self.end_implicit(true).await;
@@ -508,6 +500,18 @@ impl Connection {
         self.tell_activity();
         done
     }
+}
+
+/// Refuses a plan whose columns are not of the types that the client was told.
+pub(super) fn same_columns(new: Option<&[Column]>, told: Option<&[Column]>) -> Result<(), SqlError> {
+    let is_same = match (new, told) {
+        (Some(new), Some(told)) => new.iter().map(|column| column.ty).eq(told.iter().map(|column| column.ty)),
+        (new, told) => new.is_none() && told.is_none(),
+    };
+    if is_same {
+        return Ok(());
+    }
+    Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"))
 }
 
 /// Returns true for a statement that a failed transaction takes.

@@ -5,17 +5,19 @@
 //! # Invariants
 //! - A statement waits only while another message behind it has arrived; whoever serves the connection has them run
 //!   ([`Connection::run_deferred`]) before it waits for the client.
-//! - Whatever could tell that a statement before it has not run yet has it run first: all that neither binds nor describes, nor prepares
-//!   or runs a statement without a name.
+//! - Statements that wait run before a simple query, before a statement that cannot wait, and before a message that names a statement or a
+//!   portal: these must have no effect if one of them fails.
 //! - What is behind a statement that has failed has neither run nor been answered.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::extended::{Behind, Prepared};
+use super::extended::{Behind, Prepared, same_columns};
 use super::planning::CachedPlan;
 use super::running::{give, wait_before};
 use super::{Connection, Kind};
 use crate::error::SqlError;
+use crate::exec::Answer;
 use crate::format::Format;
 use crate::sink::Sink;
 use crate::transaction::Answers;
@@ -72,7 +74,6 @@ impl Connection {
         self.push(statement);
         if behind == Behind::Sync || self.deferred.len() >= MOST {
             let done = self.run_waiting(behind == Behind::Sync, sink).await;
-            let done = self.checked(done).await;
             self.tell_activity();
             return done;
         }
@@ -88,13 +89,12 @@ impl Connection {
             return Ok(());
         }
         let done = self.run_waiting(false, sink).await;
-        let done = self.checked(done).await;
         self.tell_activity();
         done
     }
 
-    /// Runs the statements that wait. `ends` says that their transaction ends with them if it is an implicit one: they are one procedure
-    /// then, which commits.
+    /// Runs the statements that wait, of which there are some. `ends` says that their transaction ends with them if it is an implicit one:
+    /// they are one procedure then, which commits. An error fails the transaction.
     pub(super) async fn run_waiting(&mut self, ends: bool, sink: &mut dyn Sink) -> Result<(), SqlError> {
         let mut waiting = std::mem::take(&mut self.deferred);
         if let Some(last) = waiting.last() {
@@ -104,35 +104,41 @@ impl Connection {
         self.cancel.begin(self.settings.limits().statement);
         let done = self.run_parts(&waiting, ends, sink).await;
         sink.end_deferred(done.is_ok());
+        if let (Ok(tag), Some(last), Some(portal)) = (&done, waiting.last(), self.portals.get_mut(""))
+            && Arc::ptr_eq(&portal.params, &last.params)
+        {
+            // It may be executed once more, and has no more rows.
+            portal.answer = Some((Answer::of_tag(tag.clone()), 0, 0));
+        }
         waiting.clear();
         if waiting.capacity() <= KEPT {
             self.deferred = waiting;
         }
-        self.take_settings()?;
-        done
+        let done = done.and(self.take_settings());
+        self.checked(done).await
     }
 
-    /// Runs statements together: all of them, or, where their answers are large, some at a time.
+    /// Runs statements together: all of them, or, where their answers are large, some at a time. Returns the tag of the last one.
     async fn run_parts(
         &mut self,
         waiting: &[Deferred],
         ends: bool,
         sink: &mut dyn Sink,
-    ) -> Result<(), SqlError> {
-        let mut rest = waiting;
+    ) -> Result<Cow<'static, str>, SqlError> {
+        let (mut rest, mut tag) = (waiting, Cow::Borrowed(""));
         if ends && self.kind == Kind::Implicit && self.open.is_none() {
             self.kind = Kind::None;
             let answers = self.run_pipeline(rest, true).await;
-            rest = give_answers(rest, answers, sink).await?;
+            rest = give_answers(rest, answers, &mut tag, sink).await?;
             if !rest.is_empty() {
                 self.kind = Kind::Implicit;
             }
         }
         while !rest.is_empty() {
             let answers = self.run_pipeline(rest, false).await;
-            rest = give_answers(rest, answers, sink).await?;
+            rest = give_answers(rest, answers, &mut tag, sink).await?;
         }
-        Ok(())
+        Ok(tag)
     }
 
     /// Runs statements together, and plans them again when their tables have changed.
@@ -163,7 +169,9 @@ impl Connection {
                 Err(error) => {
                     // Those before it are run all the same.
                     let mut answers = self.run_requests(requests, false).await;
-                    answers.error.get_or_insert(error);
+                    if answers.given.len() == at {
+                        answers.error.get_or_insert(error);
+                    }
                     return answers;
                 }
             }
@@ -180,20 +188,25 @@ impl Connection {
         wait_before(attempt).await?;
         plans.clear();
         for statement in waiting {
-            let Prepared { text, statement: Some(tree), plan: Some(plan), .. } = &*statement.prepared else {
+            let Prepared { text, statement: Some(tree), plan: Some(plan), columns, .. } =
+                &*statement.prepared
+            else {
                 continue;
             };
             let types: Vec<Option<SqlType>> = plan.types.iter().copied().map(Some).collect();
-            plans.push(self.plan(tree, text, &types, false).await?);
+            let planned = self.plan(tree, text, &types, false).await?;
+            same_columns(planned.columns.as_deref(), columns.as_deref())?;
+            plans.push(planned);
         }
         Ok(())
     }
 }
 
-/// Gives the answers of the first statements; returns those that have not run yet.
+/// Gives the answers of the first statements; returns those that have not run yet. `tag` becomes that of the last that was given.
 async fn give_answers<'a>(
     waiting: &'a [Deferred],
     answers: Answers,
+    tag: &mut Cow<'static, str>,
     sink: &mut dyn Sink,
 ) -> Result<&'a [Deferred], SqlError> {
     let rest = waiting.get(answers.given.len()..).unwrap_or_default();
@@ -210,6 +223,7 @@ async fn give_answers<'a>(
         }
         give(&answer.messages, answer.count, sink).await?;
         sink.complete(&answer.tag);
+        *tag = answer.tag;
     }
     match answers.error {
         Some(error) => {

@@ -57,6 +57,14 @@ impl Connection {
         self.current = Some(CurrentRole { version: schema.version, id, name, is_superuser });
     }
 
+    /// Finds the role again if the schema has changed.
+    pub(super) fn find_role_again(&mut self) {
+        let version = self.schema().version;
+        if self.current.as_ref().is_none_or(|role| role.version != version) {
+            self.find_role();
+        }
+    }
+
     /// The name and the number of the role that statements run as.
     pub(super) fn current_role(&self) -> (Arc<str>, u32) {
         let current = self.current.as_ref();

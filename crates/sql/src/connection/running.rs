@@ -160,7 +160,7 @@ impl Connection {
         }
         match &mut self.open {
             Some(open) => open.run(requests).await,
-            None => Answers::default(),
+            None => Answers::failed(SqlError::new(SqlState::INTERNAL_ERROR, "the transaction has no home")),
         }
     }
 

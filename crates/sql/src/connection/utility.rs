@@ -325,7 +325,10 @@ impl Connection {
                 self.plans.clear();
                 self.lifted.clear();
             }
-            ast::DiscardObject::SEQUENCES => self.taken = Arc::default(),
+            ast::DiscardObject::SEQUENCES => {
+                self.taken = Arc::default();
+                (self.session, self.last_session) = (None, None);
+            }
             ast::DiscardObject::TEMP => {}
         }
         sink.complete(&format!("DISCARD {what}"));

@@ -81,6 +81,10 @@ async fn run_each(
 /// its plan does more, because it was cancelled or its table is being changed, because an expression fails or waits for a sequence.
 fn answer_of(request: &Request, row: Option<&DynRow>) -> Option<Answer> {
     let Work::Query(query) = &request.plan.work else { return None };
+    // What changes the session must not be run twice.
+    if request.plan.changes_session {
+        return None;
+    }
     let (scan, exprs) = match &query.root {
         Node::Scan(scan) => (scan, None),
         Node::Project(input, exprs) => match &**input {

@@ -264,8 +264,29 @@ fn a_portal_whose_statement_waits_gives_no_rows_again() {
     block_on(connection.execute("", 0, Behind::Message, &mut kept)).expect("it has no more rows");
     assert_eq!(kept.lines.join("\n"), "1|10\nSELECT 1\nSELECT 0");
     pipelined(connection, "add", &["1", "1"], &mut kept).expect("it waits");
-    let again = block_on(connection.execute("", 0, Behind::Sync, &mut kept)).expect_err("it has run");
+    kept.lines.clear();
+    block_on(connection.execute("", 0, Behind::Message, &mut kept)).expect("it has run");
+    assert_eq!(kept.lines.join("\n"), "UPDATE 1\nUPDATE 1");
+    client.run("INSERT INTO t VALUES (2, 0); BEGIN; SAVEPOINT before");
+    let connection = &mut client.connection;
+    pipelined(connection, "divide", &["2"], &mut kept).expect("it waits");
+    block_on(connection.run_deferred(&mut kept)).expect_err("it fails");
+    let again = block_on(connection.execute("", 0, Behind::Message, &mut kept)).expect_err("it has failed");
     assert_eq!(again.code.0, "55000");
+}
+
+#[test]
+fn a_table_that_changes_while_a_statement_waits_changes_no_described_answer() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 10)");
+    let connection = prepared(&mut client);
+    block_on(connection.parse("all", "SELECT * FROM t WHERE id = $1", &[])).expect("it parses");
+    let mut kept = Kept::default();
+    pipelined(connection, "all", &["1"], &mut kept).expect("it waits");
+    Client::numbered(&database, 2).run("ALTER TABLE t ADD COLUMN more int");
+    let error = block_on(client.connection.sync(&mut kept)).expect_err("it would have three columns");
+    assert_eq!((error.code.0, kept.lines.len()), ("0A000", 0));
 }
 
 #[test]

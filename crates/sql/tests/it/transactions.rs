@@ -147,3 +147,25 @@ fn sessions_do_not_keep_the_engine_open() {
     assert_eq!(Arc::strong_count(database.database()), 1);
     client.run("COMMIT");
 }
+
+#[test]
+fn what_a_connection_knows_follows_it_into_the_next_transaction() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id serial PRIMARY KEY, n int); INSERT INTO t(n) VALUES (1)");
+    assert_eq!(client.rows("SELECT currval('t_id_seq') FROM t"), "1");
+    client.run("DISCARD SEQUENCES");
+    assert!(client.answer("SELECT currval('t_id_seq') FROM t").contains("55000"), "it has taken none");
+    assert_eq!(client.rows("SELECT set_config('application_name', 'x', false) FROM t"), "x");
+    assert_eq!(client.rows("SELECT current_setting('application_name') FROM t"), "x");
+    assert_eq!(client.rows("SELECT pg_try_advisory_lock(1) FROM t"), "t");
+    client.run("SELECT 1 FROM t");
+    let mut other = Client::numbered(&database, 2);
+    assert_eq!(other.rows("SELECT pg_try_advisory_lock(1)"), "f");
+    client
+        .run("CREATE ROLE before; SET ROLE before; RESET ROLE; GRANT SELECT ON t TO before; SET ROLE before");
+    assert_eq!(client.rows("SELECT current_user FROM t"), "before");
+    other.run("ALTER ROLE before RENAME TO behind");
+    let renamed = client.answer("SELECT current_user FROM t");
+    assert!(!renamed.contains("before"), "{renamed}");
+}
