@@ -29,6 +29,7 @@ use atrapos_partition::partition::PartitionId;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::routing::Scheme;
 use atrapos_runtime::Handle;
+use atrapos_storage::lock::TxnId;
 use atrapos_transaction::jobs::on_all_workers;
 use atrapos_transaction::shard::Shard;
 use atrapos_transaction::wal::flusher::Flusher;
@@ -91,9 +92,11 @@ pub(crate) struct State {
 pub(crate) enum Progress {
     /// An epoch that is greater than those of all commits.
     Epoch(Epoch),
-    /// The newest version of each partition, in order, for a database without a log, in which epochs do not advance. It also
-    /// differs after partitions were split, joined or moved; the superfluous checkpoint does no harm.
-    Versions(Vec<(PartitionId, u64)>),
+    /// For a database without a log, in which epochs do not advance: the newest version of each partition, and the unfinished
+    /// transactions that have changed something, both in order. These are in no checkpoint, and committing them makes no new version. It
+    /// also differs after such a transaction was undone, and after partitions were split, joined or moved; the superfluous checkpoint
+    /// does no harm.
+    Versions(Vec<(PartitionId, u64)>, Vec<TxnId>),
 }
 
 /// The state of a database's directory. See the module's introduction.
@@ -342,13 +345,20 @@ impl Durable {
         if self.wal.logs() {
             return Ok(Progress::Epoch(self.wal.epoch()));
         }
-        let versions = on_all_workers(&self.handle, |worker| {
+        let found = on_all_workers(&self.handle, |worker| {
             let tables = worker.shard().tables.borrow();
-            tables.owned().map(|(place, partition)| (place, partition.version())).collect::<Vec<_>>()
+            let versions: Vec<_> =
+                tables.owned().map(|(place, partition)| (place, partition.version())).collect();
+            (versions, unfinished_writers(worker.shard()))
         })?;
-        let mut versions: Vec<(PartitionId, u64)> = versions.into_iter().flatten().collect();
+        let (mut versions, mut unfinished) = (Vec::new(), Vec::new());
+        for (newest, writers) in found {
+            versions.extend(newest);
+            unfinished.extend(writers);
+        }
         versions.sort_unstable();
-        Ok(Progress::Versions(versions))
+        unfinished.sort_unstable();
+        Ok(Progress::Versions(versions, unfinished))
     }
 
     /// Waits until a checkpoint is due. Returns false when the database closes.
@@ -413,6 +423,15 @@ impl Durable {
         state.manifest = manifest;
         Ok(())
     }
+}
+
+/// Returns the unfinished transactions that have changed something on a worker.
+fn unfinished_writers(shard: &Shard) -> Vec<TxnId> {
+    let active = shard.active.borrow();
+    let here = active.iter().filter(|(_, core)| !core.home.borrow().undo.is_empty());
+    let participants = shard.participants.borrow();
+    let others = participants.iter().filter(|(_, branch)| !branch.borrow().undo.is_empty());
+    here.map(|(id, _)| *id).chain(others.map(|(id, _)| *id)).collect()
 }
 
 /// The interval at which the checkpointer checks if a checkpoint is due.

@@ -69,6 +69,13 @@ impl Outbox {
             let (out, first) = self.channel.first_message();
             let Some(first) = first else { break };
             let is_answered = match Frontend::read(first.tag, first.body) {
+                Ok(Frontend::Parse { name: "", text, types }) => {
+                    let is_parsed = sql.parse_at_once(text, &types);
+                    if is_parsed {
+                        backend::bare(out, b'1');
+                    }
+                    is_parsed
+                }
                 Ok(Frontend::Bind(bind)) => bind.portal.is_empty() && bind_at_once(sql, &bind, out),
                 Ok(Frontend::Describe(Target::Portal, name)) => {
                     let described = sql.describe_portal(name);

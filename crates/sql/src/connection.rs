@@ -39,7 +39,7 @@ use crate::types::SqlType;
 pub use extended::Behind;
 
 use cursors::Cursor;
-use extended::{Portal, Prepared};
+use extended::{Known, Portal, Prepared};
 use loading::Loading;
 use names::ByName;
 use pipeline::Deferred;
@@ -139,6 +139,8 @@ pub struct Connection {
     /// The statements of a pipeline that wait to be run together.
     deferred: Vec<Deferred>,
     cursors: HashMap<String, Cursor>,
+    /// Statements of the extended protocol by their texts.
+    known: HashMap<String, Known>,
     plans: HashMap<String, CachedPlan>,
     /// Plans of statements whose literals are lifted; none for those that have to be planned as they are.
     lifted: HashMap<String, Option<CachedPlan>>,
@@ -201,6 +203,7 @@ impl Connection {
             last_formats: Arc::from([]),
             deferred: Vec::new(),
             cursors: HashMap::new(),
+            known: HashMap::new(),
             plans: HashMap::new(),
             lifted: HashMap::new(),
         };

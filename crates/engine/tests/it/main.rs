@@ -19,6 +19,7 @@ mod direct;
 mod durable;
 mod dynamic;
 mod expected;
+mod gate;
 mod given_up;
 mod growth;
 mod indexes;

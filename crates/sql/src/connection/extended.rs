@@ -8,7 +8,7 @@ use std::sync::Arc;
 use sqlparser::ast;
 
 use super::pipeline::Deferred;
-use super::planning::{CachedPlan, is_planned};
+use super::planning::{CachedPlan, MAX_CACHED_TEXT, is_planned};
 use super::running::{give, message_length, wait_before};
 use super::{Connection, Kind, PortalDescription, StatementDescription};
 use crate::cast::cast;
@@ -31,6 +31,17 @@ pub(super) struct Prepared {
     given: Vec<Option<SqlType>>,
     pub(super) columns: Option<Vec<Column>>,
 }
+
+/// A statement that was prepared, and may be again: by clients that prepare each statement anew, without a name.
+#[derive(Debug)]
+pub(super) struct Known {
+    /// The numbers of the types that its client has given.
+    types: Vec<u32>,
+    prepared: Arc<Prepared>,
+}
+
+/// The most statements that a connection knows by their texts.
+const MAX_KNOWN: usize = 128;
 
 /// A portal.
 #[derive(Debug)]
@@ -74,6 +85,12 @@ impl Connection {
     }
 
     async fn prepare(&mut self, name: &str, text: &str, types: &[u32]) -> Result<(), SqlError> {
+        if let Some(known) = self.known(text, types) {
+            self.refuse_taken(name)?;
+            self.refuse_failed()?;
+            self.statements.insert(name, known);
+            return Ok(());
+        }
         let mut statements = crate::parse::statements(text)?;
         if statements.len() > 1 {
             return Err(SqlError::new(
@@ -90,7 +107,42 @@ impl Connection {
                 }),
             })
             .collect();
-        self.prepare_statement(name, text, statements.pop(), given?).await
+        self.prepare_statement(name, text, statements.pop(), given?).await?;
+        self.note_known(name, text, types);
+        Ok(())
+    }
+
+    /// The statement that was prepared of this text, with these types, and whose plan is still the current one.
+    fn known(&self, text: &str, types: &[u32]) -> Option<Arc<Prepared>> {
+        let known = self.known.get(text).filter(|known| known.types == types)?;
+        let is_current =
+            known.prepared.plan.as_ref().is_some_and(|plan| plan.version == self.schema().version);
+        is_current.then(|| Arc::clone(&known.prepared))
+    }
+
+    /// Notes a statement, to be found when its text is prepared again.
+    fn note_known(&mut self, name: &str, text: &str, types: &[u32]) {
+        let prepared = self.statements.get(name).filter(|prepared| prepared.plan.is_some());
+        let Some(prepared) = prepared.filter(|_| text.len() <= MAX_CACHED_TEXT).cloned() else { return };
+        if self.known.len() >= MAX_KNOWN && !self.known.contains_key(text) {
+            self.known.clear();
+        }
+        self.known.insert(text.to_owned(), Known { types: types.to_vec(), prepared });
+    }
+
+    /// Prepares the statement without a name as [`parse`](Connection::parse) does, if that is possible at once: its text is known.
+    /// Otherwise it returns false, and nothing has happened.
+    pub fn parse_at_once(&mut self, text: &str, types: &[u32]) -> bool {
+        let known = self.known(text, types).filter(|_| self.kind != Kind::Failed);
+        known.map(|known| self.statements.insert("", known)).is_some()
+    }
+
+    fn refuse_taken(&self, name: &str) -> Result<(), SqlError> {
+        if name.is_empty() || self.statements.get(name).is_none() {
+            return Ok(());
+        }
+        let why = format!("prepared statement \"{name}\" already exists");
+        Err(SqlError::new(SqlState::DUPLICATE_PREPARED_STATEMENT, why))
     }
 
     /// Keeps a statement under a name.
@@ -101,12 +153,7 @@ impl Connection {
         statement: Option<ast::Statement>,
         given: Vec<Option<SqlType>>,
     ) -> Result<(), SqlError> {
-        if !name.is_empty() && self.statements.get(name).is_some() {
-            return Err(SqlError::new(
-                SqlState::DUPLICATE_PREPARED_STATEMENT,
-                format!("prepared statement \"{name}\" already exists"),
-            ));
-        }
+        self.refuse_taken(name)?;
         let (mut plan, mut columns) = (None, None);
         if let Some(statement) = &statement {
             if !ends_transaction(statement) {

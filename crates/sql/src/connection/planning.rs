@@ -20,7 +20,7 @@ use crate::value::Value;
 /// The most plans that a connection keeps for texts of simple queries.
 const MAX_PLANS: usize = 256;
 /// The longest text whose plan is kept.
-const MAX_CACHED_TEXT: usize = 8 << 10;
+pub(super) const MAX_CACHED_TEXT: usize = 8 << 10;
 
 /// A plan with the types of its parameters.
 #[derive(Clone, Debug)]
@@ -98,6 +98,13 @@ impl Connection {
         let planned = self.plan(statement, &lifted.text, &types, false).await.ok()?;
         let is_same = planned.types.len() == types.len() && !planned.types.iter().any(|ty| ty.is_oid());
         is_same.then_some(planned)
+    }
+
+    /// Forgets the plans that are kept by the texts of their statements.
+    pub(super) fn forget_plans(&mut self) {
+        self.known.clear();
+        self.plans.clear();
+        self.lifted.clear();
     }
 
     /// Plans a statement; waits while a table that it uses is being replaced.

@@ -315,15 +315,13 @@ impl Connection {
                 self.statements.clear();
                 self.portals.clear();
                 self.cursors.clear();
-                self.plans.clear();
-                self.lifted.clear();
+                self.forget_plans();
                 self.database.connections().advisory.unlock_all(self.process_id);
                 self.settings.reset_all();
                 self.settings_changed();
             }
             ast::DiscardObject::PLANS => {
-                self.plans.clear();
-                self.lifted.clear();
+                self.forget_plans();
             }
             ast::DiscardObject::SEQUENCES => {
                 self.taken = Arc::default();

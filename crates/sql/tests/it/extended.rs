@@ -290,6 +290,45 @@ fn a_table_that_changes_while_a_statement_waits_changes_no_described_answer() {
 }
 
 #[test]
+fn a_text_that_is_prepared_again_is_planned_for_its_types_and_tables() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    client.run("CREATE TABLE t(id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 10)");
+    let connection = &mut client.connection;
+    let parameters = |connection: &mut Connection, text: &str, types: &[u32]| {
+        block_on(connection.parse("", text, types)).expect("it parses");
+        connection.describe_statement("").expect("it is there").parameters
+    };
+    for _ in 0..2 {
+        assert_eq!(parameters(connection, "SELECT $1", &[]), [SqlType::Text]);
+        assert_eq!(parameters(connection, "SELECT $1", &[23]), [SqlType::Int4]);
+        assert_eq!(parameters(connection, "SELECT $1", &[0]), [SqlType::Text]);
+    }
+    let text = "SELECT * FROM t WHERE id = $1";
+    let columns = |connection: &Connection| {
+        connection.describe_statement("").expect("it is there").columns.expect("it has rows").len()
+    };
+    block_on(connection.parse("", text, &[])).expect("it parses");
+    assert!(connection.parse_at_once(text, &[]) && !connection.parse_at_once(text, &[20]));
+    assert!(!connection.parse_at_once("SELECT 1", &[]), "nobody has prepared it");
+    assert_eq!(columns(connection), 2);
+    Client::numbered(&database, 2).run("ALTER TABLE t ADD COLUMN more int");
+    assert!(!connection.parse_at_once(text, &[]), "its table has changed");
+    block_on(connection.parse("", text, &[])).expect("it parses");
+    assert!(connection.parse_at_once(text, &[]));
+    assert_eq!(columns(connection), 3);
+    block_on(connection.parse("named", text, &[])).expect("it parses");
+    assert_eq!(block_on(connection.parse("named", text, &[])).expect_err("it is taken").code.0, "42P05");
+    client.run("DISCARD PLANS");
+    assert!(!client.connection.parse_at_once(text, &[]));
+    assert!(client.answer("BEGIN; SELECT 1 / 0").contains("22012"));
+    let connection = &mut client.connection;
+    let failed = block_on(connection.parse("", text, &[])).expect_err("the transaction has failed");
+    assert_eq!(failed.code.0, "25P02");
+    assert!(!connection.parse_at_once(text, &[]));
+}
+
+#[test]
 fn large_answers_of_a_pipeline_are_given_in_parts() {
     let database = database(2);
     let mut client = Client::new(&database);

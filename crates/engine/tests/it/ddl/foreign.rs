@@ -8,6 +8,7 @@ use atrapos::{Abort, AbortReason, Database, DefineError, Durability, NewForeignK
 use super::fixture::{
     Animals, People, create, create_with, empty, files, index, insert, people, person, reopen,
 };
+use crate::gate;
 
 fn reference(through: Option<&str>) -> NewForeignKey {
     NewForeignKey {
@@ -93,42 +94,6 @@ fn beside_a_transaction(commits: bool, db: &Database) -> Result<(), DefineError>
         assert_eq!(running.wait().is_ok(), commits);
         statement.join().unwrap()
     })
-}
-
-/// A gate that futures wait at.
-mod gate {
-    use std::future::Future;
-    use std::pin::Pin;
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Poll, Waker};
-
-    #[derive(Clone, Default)]
-    pub(super) struct Gate(Arc<Mutex<(bool, Option<Waker>)>>);
-
-    pub(super) fn pair() -> (Gate, Gate) {
-        let gate = Gate::default();
-        (gate.clone(), gate)
-    }
-
-    impl Gate {
-        pub(super) fn open(&self) {
-            let mut state = self.0.lock().unwrap();
-            state.0 = true;
-            if let Some(waker) = state.1.take() {
-                waker.wake();
-            }
-        }
-    }
-
-    impl Future for Gate {
-        type Output = ();
-
-        fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-            let mut state = self.0.lock().unwrap();
-            state.1 = Some(context.waker().clone());
-            if state.0 { Poll::Ready(()) } else { Poll::Pending }
-        }
-    }
 }
 
 #[test]

@@ -13,7 +13,8 @@ use atrapos_durability::file::{FileSystem, ModelFiles};
 
 use crate::durable::hooked::{Gate, Hooked};
 use crate::durable::notes::{directory, files};
-use crate::support::{Random, until_done};
+use crate::gate;
+use crate::support::{Random, until_done, wait_until};
 
 row! {
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -288,6 +289,13 @@ fn a_checkpoint_under_load_is_a_state_between_transactions() {
     assert_eq!(sum(&balances(&db).unwrap()), ACCOUNTS as i64 * EACH);
 }
 
+/// The accounts of the newest checkpoint; none if there is none yet.
+fn saved_accounts(files: &ModelFiles) -> usize {
+    let copy = files.kill();
+    let made = copy.list(&directory().join("checkpoint")).unwrap_or_default();
+    if made.is_empty() { 0 } else { balances(&builder(&copy, 1).open(directory()).unwrap()).unwrap().len() }
+}
+
 #[test]
 fn checkpoints_are_made_by_the_clock_when_something_has_changed() {
     let files = files();
@@ -295,16 +303,32 @@ fn checkpoints_are_made_by_the_clock_when_something_has_changed() {
     let accounts = db.table::<Accounts>().unwrap();
     for key in 0..3 {
         db.run(accounts.at(&key), async move |tx| tx.insert(accounts, key, account(EACH)).await).unwrap();
-        // A thread of its own makes it; how long that takes is not this test's to say.
-        loop {
-            let copy = files.kill();
-            let made = copy.list(&directory().join("checkpoint")).unwrap_or_default();
-            if !made.is_empty()
-                && balances(&builder(&copy, 1).open(directory()).unwrap()).unwrap().len() as u64 == key + 1
-            {
-                break;
-            }
-            std::thread::yield_now();
-        }
+        wait_until(|| saved_accounts(&files) as u64 == key + 1);
+    }
+}
+
+#[test]
+fn a_transaction_that_commits_after_a_checkpoint_is_in_the_next_one_by_the_clock() {
+    let files = files();
+    let db = builder(&files, 2).checkpoint_every(Duration::from_millis(5)).open(directory()).unwrap();
+    let accounts = db.table::<Accounts>().unwrap();
+    // At home, and on another worker than it.
+    for (number, home) in (0_u64..).zip([0, ACCOUNTS - 1, 1, ACCOUNTS - 2]) {
+        let key = number / 2 * 7;
+        let (end, may_end) = gate::pair();
+        let before = files.list(&directory().join("checkpoint")).unwrap_or_default();
+        let under_way = db
+            .submit(accounts.at(&home), async move |tx: &mut Tx<'_>| {
+                tx.insert(accounts, key + number, account(EACH)).await?;
+                tx.wait_for(may_end.clone()).await;
+                Ok(())
+            })
+            .unwrap();
+        // The change is noticed, and is in no checkpoint while the transaction is unfinished.
+        wait_until(|| files.list(&directory().join("checkpoint")).unwrap_or_default() != before);
+        assert_eq!(saved_accounts(&files) as u64, number);
+        end.open();
+        under_way.wait().unwrap();
+        wait_until(|| saved_accounts(&files) as u64 == number + 1);
     }
 }
