@@ -37,7 +37,7 @@ pub(crate) struct Outbox {
 /// Places of answers that are deferred.
 #[derive(Debug, Default)]
 struct Deferred {
-    /// Where the answers belong: in the buffer of the connection or, once the first one comes, in `held`.
+    /// Positions of the answers: in the buffer of the connection or, once the first one comes, in `held`.
     places: Vec<usize>,
     /// The number of places that are filled.
     filled: usize,
@@ -93,7 +93,7 @@ impl Outbox {
             if !is_answered {
                 break;
             }
-            let length = first.length;
+            let length = first.body.len();
             self.channel.skip(length);
             has_any = true;
         }

@@ -94,7 +94,7 @@ impl Session {
             }
             let message = if self.sql.has_deferred() && !self.outbox.next_joins(&self.sql) {
                 // Statements wait for those behind them, and not for the client.
-                if self.outbox.channel.next_tag().is_none() && self.outbox.channel.read_at_once().await {
+                if !self.outbox.channel.has_message() && self.outbox.channel.read_at_once().await {
                     continue;
                 }
                 Ok(None)
@@ -299,9 +299,9 @@ impl Session {
             }
             Frontend::Describe(target, name) => self.describe(target, name)?,
             Frontend::Execute { portal, limit } => {
-                let behind = match self.outbox.channel.next_tag() {
+                let behind = match self.outbox.channel.first_message().1 {
                     None => Behind::Nothing,
-                    Some(b'S') => Behind::Sync,
+                    Some(next) if next.tag == b'S' && next.body.is_empty() => Behind::Sync,
                     Some(_) => Behind::Message,
                 };
                 Box::pin(self.sql.execute(portal, limit as usize, behind, &mut self.outbox)).await?;

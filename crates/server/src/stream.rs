@@ -164,7 +164,8 @@ impl Channel {
         let Some(content) = frame(framed, self.most)? else { return Ok(None) };
         body.clear();
         body.extend_from_slice(content);
-        self.taken += 1 + LENGTH_BYTES + content.len();
+        let length = content.len();
+        self.skip(length);
         Ok(Some(tag))
     }
 
@@ -200,9 +201,9 @@ impl Channel {
         if self.arrival().await? { self.take_message(body) } else { Ok(None) }
     }
 
-    /// Returns the type of the next message if all of it has arrived.
-    pub(crate) fn next_tag(&self) -> Option<u8> {
-        whole(&self.arrived[self.taken..], self.most).map(|(tag, _)| tag)
+    /// Returns true if all of the next message has arrived.
+    pub(crate) fn has_message(&self) -> bool {
+        whole(&self.arrived[self.taken..], self.most).is_some()
     }
 
     /// Returns the next message if all of it has arrived, which stays where it is, and the buffer to append messages to.
@@ -211,14 +212,14 @@ impl Channel {
         let first = whole(arrived, self.most).map(|(tag, body)| {
             let length = 1 + LENGTH_BYTES + body.len();
             let behind = whole(&arrived[length..], self.most).map(|(tag, _)| tag);
-            Arrived { tag, body, length, behind }
+            Arrived { tag, body, behind }
         });
         (&mut self.out, first)
     }
 
-    /// Takes so many bytes: those of the first message.
+    /// Takes the first message, whose body has so many bytes.
     pub(crate) fn skip(&mut self, length: usize) {
-        self.taken += length;
+        self.taken += 1 + LENGTH_BYTES + length;
     }
 
     /// Takes the first packet, which has no type.
@@ -335,8 +336,6 @@ impl Detached {
 pub(crate) struct Arrived<'a> {
     pub(crate) tag: u8,
     pub(crate) body: &'a [u8],
-    /// The bytes that all of it has.
-    pub(crate) length: usize,
     /// The type of the message behind it, if all of that has arrived.
     pub(crate) behind: Option<u8>,
 }

@@ -30,7 +30,7 @@ impl ActivityState {
     }
 }
 
-/// What a connection does at a moment. Moments are in microseconds since 1970-01-01.
+/// The activity of a connection at a moment. Moments are in microseconds since 1970-01-01.
 #[derive(Clone, Debug)]
 pub(crate) struct Doing {
     pub(crate) state: ActivityState,
@@ -102,7 +102,7 @@ impl Activity {
         }
     }
 
-    /// What the connection does now.
+    /// Returns the activity at this moment.
     pub(crate) fn doing(&self) -> Doing {
         self.lock().clone()
     }

@@ -324,7 +324,7 @@ impl Connection {
             return Arc::clone(session);
         }
         // Another connection may have changed it.
-        self.find_role_again();
+        self.find_role_again(self.schema().version);
         let (user, role) = self.current_role();
         if let Some(mut last) = self.last_session.take()
             && let Some(facts) = Arc::get_mut(&mut last)

@@ -131,7 +131,7 @@ struct Exec<'t, 'w> {
     sequences: Arc<Sequences>,
     /// Counts rows between looks at whether the statement was cancelled.
     ticks: u32,
-    /// What was looked up ahead of the statement, if it was.
+    /// The row that was looked up ahead of the statement, or that there is none; nothing if it was not looked up.
     ahead: Option<Option<DynRow>>,
     /// The place for measures of the parts of the plan, if they are asked for.
     profile: Option<Arc<Profile>>,

@@ -29,7 +29,7 @@ pub(super) struct Prepared {
     pub(super) plan: Option<CachedPlan>,
     /// The types of parameters that the client has given.
     given: Vec<Option<SqlType>>,
-    pub(super) columns: Option<Vec<Column>>,
+    columns: Option<Vec<Column>>,
 }
 
 /// A statement that was prepared, and may be again: by clients that prepare each statement anew, without a name.
@@ -55,7 +55,7 @@ pub(super) struct Portal {
     is_deferred: bool,
 }
 
-/// What has arrived behind an Execute, as far as it matters.
+/// The message that has arrived behind an Execute, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// Nothing yet.
@@ -331,6 +331,24 @@ impl Connection {
         Ok(Portal { prepared, params, formats, answer: None, is_deferred: false })
     }
 
+    /// Makes the plan of a prepared statement anew, for another schema.
+    ///
+    /// # Errors
+    /// When its columns would not be of the types that the client was told.
+    pub(super) async fn plan_anew(
+        &mut self,
+        old: &Prepared,
+        statement: &ast::Statement,
+    ) -> Result<CachedPlan, SqlError> {
+        let types: Vec<Option<SqlType>> = old
+            .plan
+            .as_ref()
+            .map_or_else(|| old.given.clone(), |plan| plan.types.iter().copied().map(Some).collect());
+        let planned = self.plan(statement, &old.text, &types, false).await?;
+        same_columns(planned.columns.as_deref(), old.columns.as_deref())?;
+        Ok(planned)
+    }
+
     /// Plans a prepared statement again, for another schema.
     async fn prepare_again(
         &mut self,
@@ -338,13 +356,8 @@ impl Connection {
         old: &Prepared,
         statement: ast::Statement,
     ) -> Result<Arc<Prepared>, SqlError> {
-        let types: Vec<Option<SqlType>> = old
-            .plan
-            .as_ref()
-            .map_or_else(|| old.given.clone(), |plan| plan.types.iter().copied().map(Some).collect());
-        let planned = self.plan(&statement, &old.text, &types, false).await?;
+        let planned = self.plan_anew(old, &statement).await?;
         let columns = planned.columns.as_ref().map(|columns| columns.to_vec());
-        same_columns(columns.as_deref(), old.columns.as_deref())?;
         let again = Arc::new(Prepared {
             text: old.text.clone(),
             statement: Some(statement),
@@ -473,8 +486,7 @@ impl Connection {
                     }
                     done => break done?,
                 }
-                let types: Vec<Option<SqlType>> = planned.types.iter().copied().map(Some).collect();
-                planned = Box::pin(self.plan(statement, &prepared.text, &types, false)).await?;
+                planned = Box::pin(self.plan_anew(&prepared, statement)).await?;
             };
             if self.kind == Kind::None {
                 give(&answer.messages, answer.count, sink).await?;
@@ -550,7 +562,7 @@ impl Connection {
 }
 
 /// Refuses a plan whose columns are not of the types that the client was told.
-pub(super) fn same_columns(new: Option<&[Column]>, told: Option<&[Column]>) -> Result<(), SqlError> {
+fn same_columns(new: Option<&[Column]>, told: Option<&[Column]>) -> Result<(), SqlError> {
     let is_same = match (new, told) {
         (Some(new), Some(told)) => new.iter().map(|column| column.ty).eq(told.iter().map(|column| column.ty)),
         (new, told) => new.is_none() && told.is_none(),

@@ -1,4 +1,4 @@
-//! What a client gives names to, statements and portals; the one without a name, which most messages mean, is found without a search.
+//! Statements and portals by the names that a client gives them; the one without a name, which most messages mean, is found without a search.
 
 use std::collections::HashMap;
 

@@ -12,7 +12,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::extended::{Behind, Prepared, same_columns};
+use super::extended::{Behind, Prepared};
 use super::planning::CachedPlan;
 use super::running::{give, wait_before};
 use super::{Connection, Kind};
@@ -21,7 +21,6 @@ use crate::exec::Answer;
 use crate::format::Format;
 use crate::sink::Sink;
 use crate::transaction::Answers;
-use crate::types::SqlType;
 use crate::value::Value;
 
 /// The most statements that are run together.
@@ -188,15 +187,8 @@ impl Connection {
         wait_before(attempt).await?;
         plans.clear();
         for statement in waiting {
-            let Prepared { text, statement: Some(tree), plan: Some(plan), columns, .. } =
-                &*statement.prepared
-            else {
-                continue;
-            };
-            let types: Vec<Option<SqlType>> = plan.types.iter().copied().map(Some).collect();
-            let planned = self.plan(tree, text, &types, false).await?;
-            same_columns(planned.columns.as_deref(), columns.as_deref())?;
-            plans.push(planned);
+            let Some(tree) = &statement.prepared.statement else { continue };
+            plans.push(self.plan_anew(&statement.prepared, tree).await?);
         }
         Ok(())
     }

@@ -57,9 +57,8 @@ impl Connection {
         self.current = Some(CurrentRole { version: schema.version, id, name, is_superuser });
     }
 
-    /// Finds the role again if the schema has changed.
-    pub(super) fn find_role_again(&mut self) {
-        let version = self.schema().version;
+    /// Finds the role again if the schema has another version than when it was found.
+    pub(super) fn find_role_again(&mut self, version: u64) {
         if self.current.as_ref().is_none_or(|role| role.version != version) {
             self.find_role();
         }
@@ -73,9 +72,7 @@ impl Connection {
 
     /// Refuses a statement that needs what the role does not have.
     pub(super) fn check_needs(&mut self, schema: &Schema, needs: &[Need]) -> Result<(), SqlError> {
-        if self.current.as_ref().is_none_or(|role| role.version != schema.version) {
-            self.find_role();
-        }
+        self.find_role_again(schema.version);
         match &self.current {
             Some(role) if role.is_superuser => {
                 // The owners of views need what these read, superusers or not.
