@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use atrapos::{Adaptation, Database, KeyRange, SchemeChange, WorkerId};
 
-use crate::support::{Items, item, load_items, open, two_tables};
+use crate::support::{Items, item, load_items, open, two_tables, wait_until};
 
 /// A door that a transaction waits at, and that somebody else opens.
 #[derive(Default)]
@@ -150,6 +150,8 @@ fn waits_are_shown_with_who_is_in_front() {
 /// Looks at the lock of a range. A state that served a client before serves nobody after.
 fn ranges_are_shown_with_their_ends(db: &Database) {
     let items = db.table::<Items>().unwrap();
+    // A participant is told of the last commit after its client.
+    wait_until(|| db.locks().unwrap().is_empty());
     let door = Arc::new(Door::default());
     let reading = {
         let door = Arc::clone(&door);
