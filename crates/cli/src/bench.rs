@@ -434,7 +434,7 @@ const WAL_BYTES_PER_SECOND: f64 = 160e6;
 const WAL_RESERVE_BYTES_MAX: u64 = 1 << 30;
 
 /// Limit of the memory that is prepared without being requested.
-const RESERVE_BYTES_MAX: u64 = 2 << 30;
+const RESERVE_BYTES_MAX: u64 = 4 << 30;
 
 /// The result of an audit; `Err` describes its finding.
 pub(crate) type Audited = Result<AuditReport, String>;

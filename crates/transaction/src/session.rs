@@ -658,6 +658,14 @@ impl Session {
         self.worker.sleep_until(ticks).await;
     }
 
+    /// Returns true if other workers have asked this one for something that it has not seen yet: they wait until this session
+    /// [yields](Session::yield_now) or suspends.
+    #[inline]
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.worker.has_messages()
+    }
+
     /// Lets other sessions of this worker run, and the worker answer others. Transactions do so now and then; a session that works for
     /// long between them has to call this itself: its worker does nothing else meanwhile.
     pub async fn yield_now(&self) {

@@ -307,7 +307,7 @@ async fn run_transactions<W: Workload>(
         ended = now;
         if suspended {
             turn_began = now;
-        } else if now.since(turn_began) > turn {
+        } else if now.since(turn_began) > turn || session.is_awaited() {
             session.yield_now().await;
             ended = session.now();
             turn_began = ended;

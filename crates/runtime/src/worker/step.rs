@@ -22,6 +22,9 @@ pub(super) const POLLING: Duration = Duration::from_micros(20);
 /// The greatest number of polls between two looks at the clock.
 const POLLS_UNTIMED: usize = 16;
 
+/// The number of rings that a task looks at for messages.
+const RINGS_SEEN: usize = 8;
+
 /// The state of one step's end, as its caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stepped {
@@ -226,6 +229,14 @@ impl<S: Shard> Worker<S> {
             || (self.shared.phase() != Phase::Running && !self.core.stopping.get())
             || self.shared.phase() == Phase::Stopped
             || S::has_arrivals(self)
+    }
+
+    /// Returns whether messages of other workers have arrived that the current step has not seen. Of many workers a few are looked
+    /// at: a look costs a line of each.
+    #[inline]
+    #[must_use]
+    pub fn has_messages(&self) -> bool {
+        self.incoming.iter().take(RINGS_SEEN).any(Consumer::has_published)
     }
 
     /// The time by which this worker must be stepped again, if nothing arrives; [`Ticks::MAX`] for never.

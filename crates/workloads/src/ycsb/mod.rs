@@ -182,8 +182,9 @@ impl<R: Record> Ycsb<R> {
 /// Records of the database on which transactions are recorded, unless one needs more.
 const RECORDED_ROWS: u64 = 1_000;
 
-/// Operations that one worker runs in a second at a high rate.
-const OPERATIONS_PER_SECOND: u64 = 1_500_000;
+/// Operations of one row, and scans, that one worker runs in a second at a high rate.
+const OPERATIONS_PER_SECOND: f64 = 2_800_000.0;
+const SCANS_PER_SECOND: f64 = 300_000.0;
 
 /// The names of the classes of transactions of several operations.
 const SEVERAL: [&str; 2] = ["read-only", "read-write"];
@@ -246,8 +247,10 @@ impl<R: Record> Workload for Ycsb<R> {
     }
 
     fn growth_bytes_per_second(&self) -> u64 {
-        let inserted = self.config.mix.shares()[Kind::Insert as usize];
-        (inserted * (OPERATIONS_PER_SECOND * R::RESIDENT_BYTES) as f64) as u64
+        let shares = self.config.mix.shares();
+        let (inserted, scanned) = (shares[Kind::Insert as usize], shares[Kind::Scan as usize]);
+        let seconds = (1.0 - scanned) / OPERATIONS_PER_SECOND + scanned / SCANS_PER_SECOND;
+        (inserted * R::RESIDENT_BYTES as f64 / seconds) as u64
     }
 
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
