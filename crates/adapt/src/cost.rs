@@ -2,7 +2,7 @@
 //!
 //! Owns: RU, TS and the objective that joins them. Never: searches.
 //!
-//! With `T` the cycles of all actions, `N` the available workers, `M` the tables and `cuts` the partitions less `M`:
+//! With `T` the cycles of all actions, those on lent partitions included (they are spread evenly, whatever the scheme), `N` the available workers, `M` the tables and `cuts` the partitions less `M`:
 //!
 //! ```text
 //! RU(S, W) = sum over workers |RU(c) - RU_avg|             cycles; RU(c): cost of all actions on partitions of c
@@ -105,7 +105,7 @@ impl Weights {
 
     /// Cost that one unit of each metric adds to the objective.
     pub(crate) fn per_unit(&self, workload: &Workload, platform: &Platform) -> PerUnit {
-        let work = workload.work_cycles();
+        let work = workload.all_cycles();
         // Without any work there is nothing to be a share of; counting cycles keeps the order of schemes.
         let work = if work > 0.0 { work } else { 1.0 };
         let workers = platform.available_count() as f64;
@@ -180,7 +180,7 @@ impl SyncCycles {
 /// Cost of a scheme under a workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
-    /// Cost of all actions, in cycles; the same for every scheme.
+    /// Cost of all actions, those on lent partitions included, in cycles; the same for every scheme.
     pub work_cycles: f64,
     /// `RU(S, W)`: summed deviations of the workers from their mean, in cycles.
     pub imbalance_cycles: f64,
@@ -269,8 +269,12 @@ pub fn evaluate(
             loads[owner.index()] += cost;
         }
     }
-    let work_cycles = workload.work_cycles();
+    let work_cycles = workload.all_cycles();
     let load_mean_cycles = work_cycles / platform.available_count() as f64;
+    let in_place_each = (work_cycles - workload.work_cycles()) / platform.available_count() as f64;
+    for rank in platform.available_ranks() {
+        loads[platform.worker(rank).index()] += in_place_each;
+    }
     let deviation = |(worker, load): (u32, &f64)| {
         let available = platform.is_available(WorkerIndex(worker));
         if available { (load - load_mean_cycles).abs() } else { *load }

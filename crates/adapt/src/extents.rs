@@ -309,6 +309,7 @@ mod tests {
             samples: None,
             dispersion: 1.0,
             busy_cycles: Vec::new(),
+            in_place_cycles: 0,
             tables: vec![TableTrace { name: "t".into(), partitions: vec![partition(0), partition(1)] }],
             sync_points: vec![SyncPointTrace {
                 partners: vec![(0, 1, 1).into(), (0, 1, 3).into()],

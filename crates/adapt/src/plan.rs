@@ -54,7 +54,7 @@ impl Plan {
         hot: f64,
         weights: &Weights,
     ) -> Result<Option<Self>, AdaptError> {
-        let limit = hot * workload.work_cycles() / platform.available_count() as f64;
+        let limit = hot * workload.all_cycles() / platform.available_count() as f64;
         let is_new = (0..).map(TableIndex).zip(self.today.tables()).any(|(table, partitions)| {
             let costs = workload.table_costs(table);
             partitions.partitions(workload.slice_count(table)).any(|part| {

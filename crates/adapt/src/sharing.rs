@@ -172,8 +172,13 @@ impl Sharing {
     }
 
     /// Takes note of what was read; returns the tables that are to be shared from now on, or no longer. `stays` says whether
-    /// no scheme is known that would do with many messages less.
-    pub(crate) fn consider(&mut self, seen: &ReadsSeen, stays: bool, limits: &Limits) -> Vec<SharingChange> {
+    /// no scheme is known that would do with many messages less; where that cannot be told, an interval counts neither way.
+    pub(crate) fn consider(
+        &mut self,
+        seen: &ReadsSeen,
+        stays: Option<bool>,
+        limits: &Limits,
+    ) -> Vec<SharingChange> {
         let (since_ns, busy_cycles) = self.seen.replace((seen.at_ns, seen.busy_cycles)).unwrap_or_default();
         let mut before = std::mem::take(&mut self.known);
         let mut changes = Vec::new();
@@ -189,10 +194,11 @@ impl Sharing {
             };
             known.counts = counts.clone();
             let reason = match known.shared.take() {
-                None if is_new || !stays => {
+                None if is_new || stays == Some(false) => {
                     known.intervals = 0;
                     None
                 }
+                None if stays.is_none() => None,
                 None => known.read_elsewhere(seen, &latest, limits),
                 Some(shared) => known.unpaid(seen, shared, limits),
             };
@@ -294,14 +300,20 @@ mod tests {
             world
         }
 
-        fn second(&mut self, messages: u64, in_place: u64, price: u64, stays: bool) -> Option<bool> {
+        fn second(
+            &mut self,
+            messages: u64,
+            in_place: u64,
+            price: u64,
+            stays: impl Into<Option<bool>>,
+        ) -> Option<bool> {
             self.seen.at_ns += 1_000_000_000;
             self.seen.busy_cycles += 4e9;
             let table = &mut self.seen.tables[0];
             table.messages += messages;
             table.in_place += in_place;
             table.price += price;
-            let changes = self.sharing.consider(&self.seen, stays, &LIMITS);
+            let changes = self.sharing.consider(&self.seen, stays.into(), &LIMITS);
             assert!(changes.len() < 2 && changes.iter().all(|change| change.table == 3));
             changes.first().map(SharingChange::shares)
         }
@@ -328,12 +340,23 @@ mod tests {
         world.seen.tables[0].messages += 1_000_000;
         world.seen.at_ns += 1_000_000_000;
         world.seen.busy_cycles += 4e9;
-        let changes = world.sharing.consider(&world.seen, true, &LIMITS);
+        let changes = world.sharing.consider(&world.seen, Some(true), &LIMITS);
         assert_eq!(changes, [SharingChange { table: 3, reason }]);
         for _ in 0..1_000 {
             assert_eq!(world.second(0, 1_000_000, 10, true), None, "it pays");
             assert_eq!(world.second(0, 0, 0, true), None, "nobody reads");
         }
+    }
+
+    #[test]
+    fn intervals_with_too_few_samples_count_neither_way() {
+        let mut world = World::new();
+        for _ in 0..10 {
+            assert_eq!(world.second(1_000_000, 0, 0, None), None, "whether a scheme is better is not known");
+        }
+        assert_eq!(world.second(1_000_000, 0, 0, true), None, "the first that counts");
+        assert_eq!(world.second(1_000_000, 0, 0, None), None);
+        assert_eq!(world.second(1_000_000, 0, 0, true), Some(true), "the second");
     }
 
     #[test]
@@ -357,7 +380,7 @@ mod tests {
             world.seen.at_ns += 1_000_000_000;
             world.seen.busy_cycles += 4e9;
             world.seen.tables[0].messages += 100_000_000;
-            assert_eq!(world.sharing.consider(&world.seen, true, &limits), []);
+            assert_eq!(world.sharing.consider(&world.seen, Some(true), &limits), []);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Owns: the format `atrapos-trace 1`: one JSON object with
 //! - `format`, `seconds` (how long was recorded), `workers` (how many there were), optionally `machine` (what
 //!   `atrapos topology` calls the machine; for people), `samples` (how many actions were timed), `dispersion` (how much they differ) and
-//!   `busy_cycles` (how long each worker was busy in all);
+//!   `busy_cycles` (how long each worker was busy for what it owns), `in_place_cycles` (what the workers' accesses to lent partitions took);
 //! - `tables`: `name`, and `partitions` in key order, each with its `worker` and `cost_cycles`, the cost of the actions
 //!   on each of its sub-partitions (`ATraPos §V-D`, the first array), and optionally their extents: `starts`, their first keys, and
 //!   `rows`;
@@ -43,9 +43,12 @@ pub struct WorkloadTrace {
     /// same certainty.
     #[serde(default = "even", skip_serializing_if = "is_even")]
     pub dispersion: f64,
-    /// Cycles that each worker was busy, with whatever; empty where only the recorded costs are known.
+    /// Cycles that each worker was busy for what it owns; empty where only the recorded costs are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy_cycles: Vec<u64>,
+    /// Cycles that accesses to partitions that others have lent took on all workers: whoever owns the partitions, the same.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub in_place_cycles: u64,
     /// The tables, or families of tables with common boundaries.
     pub tables: Vec<TableTrace>,
     /// The synchronization points; equal partners may appear more than once.

@@ -31,6 +31,8 @@ pub struct Workload {
     seconds: f64,
     /// Rows of every slice; empty where they are not known.
     rows: Vec<f64>,
+    /// Cycles of all workers together that no scheme changes.
+    in_place_cycles: f64,
 }
 
 /// Synchronization points between the same slices.
@@ -124,7 +126,16 @@ impl Workload {
             }
         }
         let sync_points = joined(sync_points.into_iter());
-        Ok(Self { names, starts, cost_cycles, sync_points, classes: Vec::new(), seconds, rows: Vec::new() })
+        Ok(Self {
+            names,
+            starts,
+            cost_cycles,
+            sync_points,
+            classes: Vec::new(),
+            seconds,
+            rows: Vec::new(),
+            in_place_cycles: 0.0,
+        })
     }
 
     /// Number of tables.
@@ -199,6 +210,18 @@ impl Workload {
         self.cost_cycles.iter().sum()
     }
 
+    /// The same with what no scheme changes, as accesses to lent partitions: it is taken to be spread evenly over the workers.
+    #[must_use]
+    pub fn all_cycles(&self) -> f64 {
+        self.work_cycles() + self.in_place_cycles
+    }
+
+    /// The part of the work that a scheme divides.
+    pub(crate) fn divided_share(&self) -> f64 {
+        let all = self.all_cycles();
+        if all > 0.0 { self.work_cycles() / all } else { 1.0 }
+    }
+
     /// Tables with next to nothing of the load and of the synchronization, of which it is not known where it would be if there were more.
     #[must_use]
     pub(crate) fn quiet_tables(&self) -> Vec<bool> {
@@ -252,6 +275,7 @@ impl Workload {
     /// Multiplies everything by a factor.
     pub(crate) fn scale(&mut self, factor: f64) {
         self.cost_cycles.iter_mut().for_each(|cost| *cost *= factor);
+        self.in_place_cycles *= factor;
         for point in &mut self.sync_points {
             (point.bytes, point.count) = (point.bytes * factor, point.count * factor);
             point.again *= factor;
@@ -264,6 +288,7 @@ impl Workload {
         for (cost, more) in self.cost_cycles.iter_mut().zip(&other.cost_cycles) {
             *cost += more;
         }
+        self.in_place_cycles += other.in_place_cycles;
         let both = self.sync_points.drain(..).chain(other.sync_points.iter().cloned());
         self.sync_points = joined(both);
     }
@@ -314,6 +339,7 @@ impl Workload {
             classes,
             seconds,
             rows,
+            in_place_cycles: self.in_place_cycles,
         }
     }
 
@@ -382,6 +408,7 @@ impl WorkloadTrace {
         if rows.len() == workload.cost_cycles.len() {
             workload.rows = rows;
         }
+        workload.in_place_cycles = self.in_place_cycles as f64;
         Ok(workload)
     }
 

@@ -156,6 +156,7 @@ mod tests {
             samples: None,
             dispersion: 1.0,
             busy_cycles: Vec::new(),
+            in_place_cycles: 0,
             tables: cut.starts.iter().enumerate().map(table).collect(),
             sync_points: Vec::new(),
             classes: Vec::new(),

@@ -228,6 +228,7 @@ impl Monitor {
             samples: Some(self.samples),
             dispersion: self.dispersion(),
             busy_cycles: busy_ns.iter().map(|ns| (ns * GHZ).round() as u64).collect(),
+            in_place_cycles: 0,
             tables: tables.collect(),
             sync_points: self.sync_points(),
             classes: Vec::new(),

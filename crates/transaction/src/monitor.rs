@@ -14,10 +14,12 @@
 //! home, its first suspension there, or an action for a transaction of another worker. Its cost is the time since its
 //! task was last polled (or its message taken; of a direct transaction, since it began): the time of procedure, accesses and commit, without that of other tasks
 //! in between. Idle time, which a worker spends looking for work, is no load. An access to a range is charged to all sub-partitions
-//! that the range reaches into.
+//! that the range reaches into. What is read in place, on a partition that another worker has lent, is on no partition of this worker: its
+//! cost is summed apart, and no scheme changes it.
 //!
 //! Events are recorded more often where fewer happen, or each takes longer, down to each, as far as that costs little ([`Pace`]): so a worker with a
-//! hundred events in a second is known as well as one with a million, and rare events that take most of the time are recorded each.
+//! hundred events in a second is known as well as one with a million, and rare events that take most of the time are recorded each. A worker that
+//! shares its thread with others has its part of the time alone.
 //!
 //! The sums of what samples stand for and of its squares tell how far samples can be trusted: a few that are very expensive, or stand for
 //! very many events, say less than as many alike. A worker begins with every event, so that its first records do not stand for many.
@@ -66,12 +68,16 @@ pub struct Collected {
 pub struct WorkerCollected {
     /// The statistics of each partition.
     pub partitions: Vec<Collected>,
-    /// The events that were recorded.
+    /// The events that were recorded, as far as they concern its own partitions.
     pub samples: Samples,
+    /// The cost of accesses to partitions that others have lent, in ticks, extrapolated from the sample.
+    pub in_place: u64,
     /// The ticks in which the worker found work.
     pub busy: Ticks,
-    /// The ticks in which it found none.
+    /// The ticks in which it found none, or others of its thread had their turn.
     pub idle: Ticks,
+    /// The number of workers of its thread.
+    pub of_thread: usize,
 }
 
 /// The events that a worker has recorded.
@@ -103,7 +109,8 @@ impl Samples {
 /// Records of a worker since the last collection.
 #[derive(Clone, Copy, Debug)]
 pub struct SoFar {
-    /// The cost on the partitions that it owns now.
+    /// The cost on the partitions that it owns now, and on those that others have lent; where workers share threads, the time for which it
+    /// was busy.
     pub load: u64,
     /// The events.
     pub samples: Samples,
@@ -119,6 +126,7 @@ pub struct Monitor {
     /// State of the generator of distances.
     random: Cell<u64>,
     samples: Cell<Samples>,
+    in_place: Cell<u64>,
     usual: Cell<Usual>,
     /// The duration in ticks up to which an event is always plausible.
     grace: u64,
@@ -148,10 +156,11 @@ struct Pace {
 }
 
 impl Pace {
-    /// Counts a record: the distance halves if records take very little of the time since it was judged, and doubles if they take more.
-    fn count(&mut self, now: Ticks, sample_every: u32) {
+    /// Counts a record: the distance halves if records take very little of the worker's time since it was judged, and doubles if they take
+    /// more. So many workers have the thread in turns.
+    fn count(&mut self, now: Ticks, workers: usize, sample_every: u32) {
         self.records += 1;
-        let (taken, judged) = (now.since(self.since).0, u64::from(JUDGED));
+        let (taken, judged) = (now.since(self.since).0 / workers as u64, u64::from(JUDGED));
         let is_seldom = taken > judged * (self.cost * SELDOM).min(self.seldom);
         if !is_seldom && self.records < JUDGED {
             return;
@@ -234,6 +243,7 @@ impl Monitor {
             began: Cell::new(Ticks(0)),
             random: Cell::new(u64::from(worker.0) + 1),
             samples: Cell::default(),
+            in_place: Cell::default(),
             usual: Cell::default(),
             grace: clock.ticks(GRACE).0,
             pace: Cell::new(Pace {
@@ -322,7 +332,7 @@ impl Monitor {
         let mut pace = self.pace.get();
         let stands_for = u64::from(pace.distance);
         if !worker.clock().is_virtual() {
-            pace.count(now, self.sample_every);
+            pace.count(now, worker.workers_of_thread(), self.sample_every);
             self.pace.set(pace);
         }
         self.draw();
@@ -350,11 +360,14 @@ impl Monitor {
         touched: &[Access],
         rounds: Option<&Rounds>,
     ) {
-        let cost = (ticks * stands_for) as f64;
-        self.samples.set(self.samples.get().and(Samples { count: 1, sum: cost, squares: cost * cost }));
         let each = (ticks * stands_for) / touched.len() as u64;
         let mut tables = worker.shard().tables.borrow_mut();
+        let mut own = 0;
         for access in touched {
+            if tables.owned_at_mut(access.partition).is_none() {
+                continue;
+            }
+            own += 1;
             let Some((_, monitor)) = self.monitor_of(&mut tables, access.partition) else { continue };
             match &access.target {
                 LockTarget::Key(key) => monitor.charge(monitor.part_of(key), each),
@@ -362,6 +375,11 @@ impl Monitor {
                     monitor.charge_evenly(monitor.parts_of(lower, upper.as_deref()), each);
                 }
             }
+        }
+        self.in_place.set(self.in_place.get() + each * (touched.len() - own) as u64);
+        if own > 0 {
+            let cost = (ticks * stands_for) as f64 * own as f64 / touched.len() as f64;
+            self.samples.set(self.samples.get().and(Samples { count: 1, sum: cost, squares: cost * cost }));
         }
         if let Some(rounds) = rounds {
             self.record_meetings(&mut tables, touched, rounds, stands_for);
@@ -393,10 +411,17 @@ impl Monitor {
     }
 
     /// Returns what was recorded since the last collection, on the partitions this worker owns now.
+    ///
+    /// A worker that shares its thread has too few of all samples to be compared with others by them: one during which the thread was preempted
+    /// may stand for more than all of its work. But its turns are timed.
     pub fn so_far(&self, worker: &EngineWorker) -> SoFar {
+        if worker.workers_of_thread() > 1 && !worker.clock().is_virtual() {
+            let load = worker.stats().busy_ticks.get() - self.spent.get().0;
+            return SoFar { load, samples: self.samples.get() };
+        }
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
-        let mut load = 0;
+        let mut load = self.in_place.get();
         for at in self.firsts(&tables) {
             let scheme = std::sync::Arc::clone(&tables.shards[at].scheme);
             for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker.id()) {
@@ -431,7 +456,14 @@ impl Monitor {
         let spent = (stats.busy_ticks.get(), stats.idle_ticks.get());
         let before = self.spent.replace(spent);
         let (busy, idle) = (Ticks(spent.0 - before.0), Ticks(spent.1 - before.1));
-        WorkerCollected { partitions, samples: self.samples.take(), busy, idle }
+        WorkerCollected {
+            partitions,
+            samples: self.samples.take(),
+            in_place: self.in_place.take(),
+            busy,
+            idle,
+            of_thread: worker.workers_of_thread(),
+        }
     }
 }
 
@@ -464,13 +496,18 @@ mod tests {
 
     /// The pace of a worker whose records take 250 ns, after events of these durations, in ns.
     fn paced(events: impl Iterator<Item = u64>) -> Pace {
+        paced_among(1, events)
+    }
+
+    /// The same where so many workers have the thread in turns.
+    fn paced_among(workers: usize, events: impl Iterator<Item = u64>) -> Pace {
         let mut pace = Pace { distance: 512, records: 0, since: Ticks(0), cost: 250, seldom: 1_000_000 };
         let (mut now, mut left) = (0, 512);
         for ns in events {
-            now += ns;
+            now += ns * workers as u64;
             left -= 1;
             if left == 0 {
-                pace.count(Ticks(now), 512);
+                pace.count(Ticks(now), workers, 512);
                 pace.took(250);
                 left = pace.distance;
             }
@@ -493,6 +530,12 @@ mod tests {
             1,
             "a hundred in a second are recorded each"
         );
+    }
+
+    #[test]
+    fn a_worker_that_shares_its_thread_records_in_its_own_time() {
+        let of_transactions = |workers| paced_among(workers, (0..1_000_000).map(|_| 5_000)).distance;
+        assert_eq!(of_transactions(32), of_transactions(1));
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Controller {
         self.considered = samples.unwrap_or(f64::INFINITY);
         let owners = today.tables().iter().flat_map(TableScheme::owners);
         let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
-        let deviation_pooled = deviation(samples, workers);
+        let deviation_pooled = deviation(samples, workers) * workload.divided_share();
         let noise = self.settings.confidence * deviation_pooled;
         if noise > NOISE_MAX && (must || !trigger.is_more_samples()) {
             return self.consider_few_samples(
@@ -172,7 +172,7 @@ impl Controller {
                 Ok(self.keep(trigger, Some((&plan, wanted)), KeepReason::OneHotSpot))
             }
             worth => {
-                let deviation = deviation(trace.samples_effective(), workers);
+                let deviation = deviation(trace.samples_effective(), workers) * latest.divided_share();
                 let latest = (&latest, platform, &planning.weights);
                 self.confirm_or_propose(trigger, candidate, latest, deviation, (worth, plan, wanted))
             }
@@ -276,7 +276,7 @@ impl Controller {
 
     /// Returns whether a sub-partition has more than a worker's share although it was cut out and looked at closer.
     fn is_one_hot_spot(&self, workload: &Workload, platform: &Platform) -> bool {
-        let share = workload.work_cycles() / platform.available_count() as f64;
+        let share = workload.all_cycles() / platform.available_count() as f64;
         let limit = (1.0 + self.settings.imbalance) * share;
         self.looks_left() == 0 && workload.all_costs().iter().any(|cost| *cost > limit)
     }
@@ -556,7 +556,7 @@ pub(super) fn certain_gain(before: f64, after: f64, noise: f64) -> f64 {
 }
 
 /// The standard deviation of a worker's load that comes from sampling, as a share of the mean: with `n` samples of similar
-/// cost per worker it is `1 / sqrt(n)`. 0 for statistics that are no samples.
+/// cost per worker it is `1 / sqrt(n)`. 0 for statistics that are no samples. What no scheme changes has no such noise.
 pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
     match samples {
         Some(samples) if samples > 0.0 => (workers as f64 / samples).sqrt(),

@@ -243,19 +243,21 @@ impl Decision {
 
     /// Returns whether no scheme is known under which workers would need many messages less: none was looked for as nothing has changed, or
     /// the best one that was found has half of the synchronization left. Where there is none at all, messages are of transactions that are
-    /// sent as a whole.
+    /// sent as a whole. `None` if there were too few samples to look for one: what was known is still known.
     #[must_use]
-    pub fn leaves_messages(&self) -> bool {
+    pub fn leaves_messages(&self) -> Option<bool> {
         if let Some(predicted) = self.predicted {
-            return predicted.sync_after >= predicted.sync_before / 2.0;
+            return Some(predicted.sync_after >= predicted.sync_before / 2.0);
         }
-        match self.action {
-            ControlAction::Keep { reason } => reason != KeepReason::TooFewSamples,
-            ControlAction::Wait => matches!(
-                self.cause,
-                Cause::Waited(WaitReason::Calm | WaitReason::TurnedDown { .. } | WaitReason::Striped { .. })
-            ),
-            _ => false,
+        match (self.action, &self.cause) {
+            (ControlAction::Keep { reason: KeepReason::TooFewSamples }, _)
+            | (ControlAction::Wait, Cause::Waited(WaitReason::TooFewSamples)) => None,
+            (ControlAction::Keep { .. }, _)
+            | (
+                ControlAction::Wait,
+                Cause::Waited(WaitReason::Calm | WaitReason::TurnedDown { .. } | WaitReason::Striped { .. }),
+            ) => Some(true),
+            _ => Some(false),
         }
     }
 

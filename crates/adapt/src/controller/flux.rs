@@ -315,6 +315,7 @@ mod tests {
             samples: Some(100_000),
             dispersion: 1.0,
             busy_cycles: Vec::new(),
+            in_place_cycles: 0,
             tables: vec![TableTrace { name: "t".into(), partitions: vec![partition(0), partition(1)] }],
             sync_points: Vec::new(),
             classes: Vec::new(),

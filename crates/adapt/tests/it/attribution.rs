@@ -23,6 +23,7 @@ fn trace(costs: [u64; 2], busy_cycles: Vec<u64>, count: u64) -> WorkloadTrace {
         samples: Some(1_000),
         dispersion: 4.0,
         busy_cycles,
+        in_place_cycles: 0,
         tables: vec![TableTrace { name: "rows".into(), partitions: vec![partition(0), partition(1)] }],
         sync_points: vec![SyncPointTrace { partners: vec![place(0), place(1)], bytes: 0, count, again: 0 }],
         classes: Vec::new(),

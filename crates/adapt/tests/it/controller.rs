@@ -54,6 +54,25 @@ fn calm_down(controller: &mut Controller) -> u64 {
     at_s
 }
 
+/// Considers these loads of two workers beside so many cycles of accesses to lent partitions.
+fn considered(left: u64, right: u64, in_place_cycles: u64) -> Decision {
+    let statistics = WorkloadTrace { in_place_cycles, ..trace(left, right, None) };
+    let considered = controller().consider(Trigger::First, &statistics, &platform("core:2 pu:1"));
+    considered.expect("a decision").decision
+}
+
+#[test]
+fn what_no_scheme_changes_makes_gains_small() {
+    let alone = considered(3_000, 1_000, 0);
+    assert!(matches!(alone.action, ControlAction::Repartition { .. }), "{alone}");
+    // The work of which a scheme could move a quarter to the other worker is 4% of all.
+    let beside = considered(3_000, 1_000, 960_000);
+    assert_eq!(beside.action, ControlAction::Keep { reason: KeepReason::GainTooSmall }, "{beside}");
+    let predicted = beside.predicted.expect("it was evaluated");
+    assert!((predicted.load_max_before - 1.02).abs() < 1e-9, "{predicted:?}");
+    assert!((0.01..0.02).contains(&predicted.gain), "{predicted:?}");
+}
+
 #[test]
 fn the_interval_is_the_papers() {
     let mut controller = controller();

@@ -365,6 +365,7 @@ impl Model {
             samples: Some(samples as u64),
             dispersion: 1.0,
             busy_cycles: Vec::new(),
+            in_place_cycles: 0,
             tables,
             sync_points: self.sync_points(run),
             classes: Vec::new(),

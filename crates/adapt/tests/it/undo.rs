@@ -35,6 +35,7 @@ fn trace(layout: &Layout, cycles: impl Fn(u64) -> u64) -> WorkloadTrace {
         samples: None,
         dispersion: 1.0,
         busy_cycles: Vec::new(),
+        in_place_cycles: 0,
         tables: vec![TableTrace {
             name: "t".into(),
             partitions: layout.iter().zip(ends).map(partition).collect(),

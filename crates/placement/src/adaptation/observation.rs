@@ -69,29 +69,59 @@ impl Observed {
         all_samples(self.workers.iter().map(|worker| worker.samples))
     }
 
+    /// Returns the time that accesses to lent partitions took on all workers, in ticks: as recorded, or scaled to the time that the workers were
+    /// busy, as [`busy`](Observed::busy) is.
+    pub(super) fn in_place(&self) -> u64 {
+        let scale = self.busy_per_recorded().unwrap_or(1.0);
+        let ticks = self.workers.iter().map(|worker| worker.in_place as f64 * scale).sum::<f64>();
+        ticks.round() as u64
+    }
+
     /// Returns the time that each worker was busy for what it owns, in ticks. Empty if no worker was saturated.
     ///
     /// A worker that is not saturated spends a part of its busy time looking for work, which costs as much however little it finds; what it
     /// has recorded is scaled as that of the saturated ones.
     pub(super) fn busy(&self) -> Vec<u64> {
-        let recorded: Vec<f64> = self.workers.iter().map(load_of).collect();
-        let is_saturated = |worker: &WorkerCollected| {
-            let (busy, idle) = (worker.busy.0 as f64, worker.idle.0 as f64);
-            busy > 0.0 && busy >= SATURATED * (busy + idle)
-        };
-        let saturated =
-            self.workers.iter().zip(&recorded).filter(|(worker, load)| is_saturated(worker) && **load > 0.0);
-        let (busy, load) = saturated.fold((0.0, 0.0), |(busy, load), (worker, recorded)| {
-            (busy + worker.busy.0 as f64, load + recorded)
+        let Some(scale) = self.busy_per_recorded() else { return Vec::new() };
+        let of_own = self.workers.iter().map(|worker| {
+            let (own, all) = (load_of(worker), recorded(worker));
+            let ticks = if self.is_saturated(worker) && all > 0.0 {
+                worker.busy.0 as f64 * own / all
+            } else {
+                own * scale
+            };
+            ticks as u64
         });
-        if load == 0.0 {
-            return Vec::new();
-        }
-        let scaled = self.workers.iter().zip(&recorded).map(|(worker, recorded)| {
-            if is_saturated(worker) { worker.busy.0 } else { (recorded * busy / load) as u64 }
-        });
-        scaled.collect()
+        of_own.collect()
     }
+
+    /// Returns the time that saturated workers were busy over what they have recorded; nothing if there are none.
+    fn busy_per_recorded(&self) -> Option<f64> {
+        let saturated =
+            self.workers.iter().filter(|worker| self.is_saturated(worker) && recorded(worker) > 0.0);
+        let (busy, all) = saturated
+            .fold((0.0, 0.0), |(busy, all), worker| (busy + worker.busy.0 as f64, all + recorded(worker)));
+        (all > 0.0).then(|| busy / all)
+    }
+
+    /// Returns true if the worker, or those that share threads, spent nearly all of their time on work.
+    fn is_saturated(&self, worker: &WorkerCollected) -> bool {
+        let shares = worker.of_thread > 1;
+        let alike = self
+            .workers
+            .iter()
+            .filter(|other| if shares { other.of_thread > 1 } else { std::ptr::eq(*other, worker) });
+        let (busy, time) = alike.fold((0.0, 0.0), |(busy, time), other| {
+            let of_thread = (other.busy.0 + other.idle.0) as f64 / other.of_thread as f64;
+            (busy + other.busy.0 as f64, time + of_thread)
+        });
+        worker.busy.0 > 0 && busy >= SATURATED * time
+    }
+}
+
+/// Returns what a worker has recorded, on its own partitions and on those that others have lent, in ticks.
+fn recorded(worker: &WorkerCollected) -> f64 {
+    load_of(worker) + worker.in_place as f64
 }
 
 fn all_samples(samples: impl Iterator<Item = Samples>) -> Samples {
@@ -167,4 +197,57 @@ pub fn rate(events: u64, nanoseconds: u64) -> f64 {
 /// Returns the load of a worker: the cost of all actions on its partitions.
 fn load_of(collected: &WorkerCollected) -> f64 {
     collected.partitions.iter().flat_map(|partition| &partition.costs).map(|cost| *cost as f64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker that recorded so many ticks of its own and in place, on a thread of `of_thread` workers.
+    fn worker(own: u64, in_place: u64, (busy, idle): (u64, u64), of_thread: usize) -> WorkerCollected {
+        let partition = Collected {
+            family: 0,
+            number: 0,
+            bounds: Vec::new(),
+            costs: vec![own],
+            meetings: Vec::new(),
+            rows: 1,
+        };
+        WorkerCollected {
+            partitions: vec![partition],
+            samples: Samples::default(),
+            in_place,
+            busy: Ticks(busy),
+            idle: Ticks(idle),
+            of_thread,
+        }
+    }
+
+    fn observed(workers: Vec<WorkerCollected>) -> Observed {
+        Observed { workers, elapsed: Duration::from_secs(1), cycles_per_tick: 1.0 }
+    }
+
+    #[test]
+    fn busy_time_is_divided_as_it_was_recorded() {
+        let saturated = observed(vec![worker(10, 30, (1_000, 0), 1), worker(40, 0, (1_000, 10), 1)]);
+        assert_eq!(saturated.busy(), [250, 1_000]);
+        assert_eq!(saturated.in_place(), 750);
+        let idle = observed(vec![worker(10, 30, (100, 900), 1), worker(40, 0, (100, 900), 1)]);
+        assert_eq!(idle.busy(), [0; 0]);
+        assert_eq!(idle.in_place(), 30);
+        // What the saturated one has recorded stands for 25 times as much.
+        let one = observed(vec![worker(40, 0, (1_000, 0), 1), worker(10, 10, (600, 400), 1)]);
+        assert_eq!(one.busy(), [1_000, 250]);
+        assert_eq!(one.in_place(), 250);
+    }
+
+    #[test]
+    fn workers_in_turns_are_saturated_when_their_threads_are() {
+        // Two threads of two workers each: one worker has most of its thread's time.
+        let turns = [(900, 100), (100, 900), (500, 500), (500, 500)];
+        let busy = observed(turns.map(|turns| worker(10, 0, turns, 2)).into());
+        assert_eq!(busy.busy(), [900, 100, 500, 500]);
+        let idle = observed(turns.map(|(busy, idle)| worker(10, 0, (busy / 2, idle + busy / 2), 2)).into());
+        assert_eq!(idle.busy(), [0; 0]);
+    }
 }

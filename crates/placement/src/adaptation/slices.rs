@@ -140,6 +140,7 @@ impl Slices {
             samples: Some(observed.samples().count),
             dispersion: observed.samples().dispersion(),
             busy_cycles: observed.busy().into_iter().map(|ticks| observed.cycles(ticks)).collect(),
+            in_place_cycles: observed.cycles(observed.in_place()),
             tables,
             sync_points,
             classes: Vec::new(),
@@ -151,6 +152,7 @@ impl Slices {
         let mut trace = self.trace(observed, catalog);
         trace.samples = None;
         trace.busy_cycles.clear();
+        trace.in_place_cycles = 0;
         trace.sync_points.clear();
         for (table, run) in trace.tables.iter_mut().zip(&self.runs) {
             for (partition, slices) in table.partitions.iter_mut().zip(&run.partitions) {
