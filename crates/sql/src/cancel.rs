@@ -76,9 +76,17 @@ pub(crate) struct Cancel {
     deadline: Mutex<Option<(Instant, Duration)>>,
     /// Odd while the statement is suspended on its worker; counted up by each suspension and its end.
     suspensions: AtomicU32,
+    /// Set while the statement sleeps because it was told to.
+    is_asleep: AtomicBool,
 }
 
 impl Cancel {
+    /// Notes that the statement sleeps until the result is dropped: it waits for no lock.
+    pub(crate) fn falls_asleep(self: &Arc<Self>) -> Asleep {
+        self.is_asleep.store(true, Ordering::Relaxed);
+        Asleep(Arc::clone(self))
+    }
+
     pub(crate) fn ask(&self, reason: CancelReason) {
         let _ = self.reason.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
         self.asked.notify_waiters();
@@ -163,7 +171,7 @@ impl Cancel {
 
     fn waiting(&self) -> Option<u32> {
         let count = self.suspensions.load(Ordering::Relaxed);
-        (count % 2 == 1).then_some(count)
+        (count % 2 == 1 && !self.is_asleep.load(Ordering::Relaxed)).then_some(count)
     }
 }
 
@@ -185,6 +193,15 @@ impl Suspended<'_> {
 impl Drop for Suspended<'_> {
     fn drop(&mut self) {
         self.set(false);
+    }
+}
+
+/// The sleep of a statement, which ends with this.
+pub(crate) struct Asleep(Arc<Cancel>);
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.is_asleep.store(false, Ordering::Relaxed);
     }
 }
 
@@ -270,6 +287,12 @@ impl Connections {
             known.iter().map(|(number, known)| (*number, Arc::clone(&known.activity))).collect();
         all.sort_by_key(|(number, _)| *number);
         all
+    }
+
+    /// Returns true if the statement of the connection sleeps because it was told to.
+    pub(crate) fn is_asleep(&self, number: i32) -> bool {
+        let cancel = self.by_number().get(&number).and_then(|known| known.cancel.upgrade());
+        cancel.is_some_and(|cancel| cancel.is_asleep.load(Ordering::Relaxed))
     }
 
     /// Asks for an end of what a connection runs; returns false if there is no connection of this number.

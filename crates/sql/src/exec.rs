@@ -24,12 +24,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use atrapos::{Abort, AbortReason, DynRow, Tx};
+use futures_timer::Delay;
 
 use crate::cancel::Cancel;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row, Subquery};
 use crate::format::Format;
-use crate::functions::{NEEDS_BLOCK, NEEDS_LOCK, NEEDS_SET, nothing};
+use crate::functions::{NEEDS_BLOCK, NEEDS_LOCK, NEEDS_SET, nothing, told};
 use crate::plan::{Plan, Work};
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
@@ -56,7 +57,7 @@ pub(crate) enum Fail {
 
 impl From<SqlError> for Fail {
     fn from(error: SqlError) -> Fail {
-        Fail::Sql(error)
+        Fail::Sql(told(error))
     }
 }
 
@@ -169,6 +170,7 @@ impl<'w> Exec<'_, 'w> {
         let (rows, tag) = match &plan.work {
             Work::Query(query) => {
                 let rows = self.rows(&query.root, None).await?;
+                self.sleep_if_asked().await;
                 let tag = Answer::tag_of_rows(rows.len());
                 return self.answer(request, Some(rows), tag);
             }
@@ -199,7 +201,17 @@ impl<'w> Exec<'_, 'w> {
                 (Some(vec![vec![Value::from(result)]]), Cow::Borrowed("CALL"))
             }
         };
+        self.sleep_if_asked().await;
         self.answer(request, rows, tag)
+    }
+
+    /// Sleeps for as long as functions have asked for since the last time. It is in a box: hardly any statement needs the room.
+    async fn sleep_if_asked(&mut self) {
+        if self.env.session.taken.is_to_sleep() {
+            let _asleep = self.cancel.falls_asleep();
+            let delay = Delay::new(self.env.session.taken.take_sleep());
+            Box::pin(self.wait(delay)).await;
+        }
     }
 
     fn answer(
@@ -270,6 +282,7 @@ impl<'w> Exec<'_, 'w> {
                 Ok(value) => value,
                 Err(error) => self.eval_waiting(expr, row, error).await?,
             });
+            self.sleep_if_asked().await;
         }
         Ok(values)
     }

@@ -4,8 +4,9 @@
 //! sequences, settings, advisory locks. Never: changes a setting; the connection does when the statement has ended.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use atrapos::Database;
 
@@ -53,6 +54,7 @@ impl Session {
 
     /// Begins an attempt to run a statement: what an earlier one has set and locked counts for nothing.
     pub(crate) fn begin_attempt(&self) {
+        self.taken.to_sleep.store(0, Ordering::Relaxed);
         if !self.taken.is_touched.load(Ordering::Relaxed) {
             return;
         }
@@ -85,6 +87,8 @@ pub(crate) struct Taken {
     is_touched: AtomicBool,
     /// Set if the transaction has advisory locks.
     has_locks: AtomicBool,
+    /// The microseconds for which the statement is still to sleep.
+    to_sleep: AtomicU64,
     done: Mutex<Done>,
 }
 
@@ -97,6 +101,22 @@ impl Taken {
     pub(crate) fn set(&self, name: &str, value: &str, is_local: bool) {
         self.is_touched.store(true, Ordering::Relaxed);
         self.done().settings.push((name.to_owned(), value.to_owned(), is_local));
+    }
+
+    /// Has the statement sleep for some time more.
+    pub(crate) fn sleep(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.to_sleep.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// Returns true if the statement is to sleep now.
+    pub(crate) fn is_to_sleep(&self) -> bool {
+        self.to_sleep.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes the time for which the statement is to sleep now.
+    pub(crate) fn take_sleep(&self) -> Duration {
+        Duration::from_micros(self.to_sleep.swap(0, Ordering::Relaxed))
     }
 
     /// Notes an advisory lock that a function has taken.

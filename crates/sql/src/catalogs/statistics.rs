@@ -63,6 +63,9 @@ fn activity(env: &Env) -> Vec<Row> {
         let mut doing = activity.doing();
         let role = roles.named(&activity.user).map_or(0, |role| role.id);
         let mut wait = wait_event(waits.get(&number).copied(), doing.state);
+        if env.session.connections.is_asleep(number) {
+            wait = (Value::text("Timeout"), Value::text("PgSleep"));
+        }
         if !roles.acts_as(env.session.role, role) {
             doing.query = "<insufficient privilege>".into();
             wait = (Value::Null, Value::Null);

@@ -1,13 +1,17 @@
-//! Functions that change the session: settings and advisory locks.
+//! Functions that change the session, settings and advisory locks, and those that make it sleep.
 //!
 //! A function sees the connection's settings as they were given to its statement. What it sets is noted
 //! ([`Taken`](crate::session::Taken)), and the connection takes it over when the statement has ended.
 
-use super::{Function, Run, int, text, volatile};
+use std::time::Duration;
+
+use super::system::{NEEDS_BLOCK, NEEDS_SET};
+use super::{Function, Run, float, int, text, volatile};
 use crate::advisory::{Key, Request};
 use crate::error::{SqlError, SqlState};
 use crate::expr::Env;
-use crate::types::SqlType::{Bool, Int4, Int8, Text, Void};
+use crate::session::now;
+use crate::types::SqlType::{Bool, Float8, Int4, Int8, Interval, Text, Timestamptz, Void};
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -42,9 +46,34 @@ pub(super) static FUNCTIONS: &[Function] = &[
         env.session.connections.advisory.unlock_all(env.session.process_id);
         Ok(nothing())
     }),
+    waits("pg_sleep", &[Float8], |env, a| sleep(env, float(a, 0) * 1e6)),
+    waits("pg_sleep_for", &[Interval], |env, a| {
+        let now = now();
+        let until = match a.first() {
+            Some(Value::Interval(span)) => span.after(now)?,
+            _ => now,
+        };
+        sleep(env, (until - now) as f64)
+    }),
+    waits("pg_sleep_until", &[Timestamptz], |env, a| {
+        let until = match a.first() {
+            Some(Value::Timestamp(until)) => *until,
+            _ => i64::MIN,
+        };
+        sleep(env, until.saturating_sub(now()) as f64)
+    }),
 ];
 
-/// A function that may wait for a lock, and returns nothing.
+/// The longest sleep, in microseconds: ten years.
+const SLEEP_MAX: f64 = 3.2e14;
+
+/// Lets the statement sleep once it may, behind the expression that the call is in.
+fn sleep(env: &Env, micros: f64) -> Result<Value, SqlError> {
+    env.session.taken.sleep(Duration::from_micros(micros.clamp(0.0, SLEEP_MAX) as u64));
+    Ok(nothing())
+}
+
+/// A function that may wait, and returns nothing.
 const fn waits(name: &'static str, arguments: &'static [crate::types::SqlType], run: Run) -> Function {
     volatile(name, arguments, Void, run)
 }
@@ -66,6 +95,27 @@ pub(crate) fn changes_session(name: &str) -> bool {
 
 /// The state by which the executor knows that an expression waits for an advisory lock.
 pub(crate) const NEEDS_LOCK: SqlState = SqlState("\0lock");
+
+/// Returns the error of a statement in which an expression waits where none can; other errors as they are.
+pub(crate) fn told(error: SqlError) -> SqlError {
+    let (what, hint) = match error.code {
+        NEEDS_LOCK => (
+            "a function that waits for an advisory lock".to_owned(),
+            "pg_try_advisory_lock does not wait, and may be called anywhere.",
+        ),
+        NEEDS_BLOCK => (
+            format!("nextval of \"{}\"", error.message),
+            "Call it in VALUES, in a SELECT list or as a default.",
+        ),
+        NEEDS_SET => (format!("setval of \"{}\"", error.message), "Call it in a SELECT list."),
+        _ => return error,
+    };
+    SqlError::new(
+        SqlState::FEATURE_NOT_SUPPORTED,
+        format!("{what} is not supported in this place of a statement"),
+    )
+    .hint(hint)
+}
 
 fn request(values: &[Value], is_shared: bool, of_transaction: bool) -> Request {
     let key = match values {

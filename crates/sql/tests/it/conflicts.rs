@@ -361,3 +361,51 @@ fn a_long_query_lets_others_run_between_its_slices() {
     );
     assert_eq!(client.rows("SELECT id FROM wide WHERE v = 6 ORDER BY id DESC LIMIT 2"), "59996\n59989");
 }
+
+#[test]
+fn statements_sleep_until_they_are_cancelled() {
+    let database = filled();
+    let (mut one, mut other) = (Client::numbered(&database, 1), Client::numbered(&database, 2));
+    assert_eq!(one.rows("SELECT pg_sleep(0.001), 1, pg_sleep(-1), pg_sleep(NULL) IS NULL"), "|1||t");
+    assert_eq!(one.rows("SELECT pg_sleep_for('1 millisecond'), pg_sleep_until(now())"), "|");
+    let between = "SELECT b - a >= interval '10 milliseconds', c - b >= interval '20 milliseconds'
+        FROM (SELECT clock_timestamp() AS a, pg_sleep(0.01), clock_timestamp() AS b, pg_sleep(0.02), clock_timestamp() AS c) AS moments";
+    assert_eq!(one.rows(between), "t|t");
+    // Where no expression can wait, it sleeps behind it.
+    let later = "SELECT clock_timestamp() - now() >= interval '30 milliseconds'";
+    one.run("BEGIN");
+    assert_eq!(
+        one.rows("SELECT count(*) FROM generate_series(1, 3) WHERE pg_sleep(0.01)::text = ''"),
+        "3"
+    );
+    assert_eq!(one.rows(later), "t");
+    one.run("COMMIT");
+    let handle = one.connection.cancel_handle();
+    for statement in ["SELECT pg_sleep(100000)", "UPDATE t SET v = 1 WHERE pg_sleep(100000)::text = ''"] {
+        let sleeping = thread::spawn(move || {
+            one.fails(statement, "57014");
+            one
+        });
+        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE pid = 1 AND wait_event = 'PgSleep' AND wait_event_type = 'Timeout'";
+        while other.rows(asleep) != "1" {
+            thread::yield_now();
+        }
+        assert_eq!(handle.waiting(), None, "it waits for no lock");
+        assert_eq!(other.rows("SELECT pg_cancel_backend(1)"), "t");
+        one = sleeping.join().expect("it ends");
+        assert_eq!(other.rows(asleep), "0");
+    }
+}
+
+#[test]
+fn what_cannot_wait_where_it_is_called_says_so() {
+    let database = filled();
+    let mut client = Client::numbered(&database, 1);
+    client.run("CREATE SEQUENCE numbers");
+    client.fails("SELECT count(*) FROM t WHERE nextval('numbers') > 0", "0A000");
+    client.fails("SELECT count(*) FROM t WHERE setval('numbers', 7) > 0", "0A000");
+    let mut other = Client::numbered(&database, 2);
+    other.run("SELECT pg_advisory_lock(1)");
+    client.fails("SELECT count(*) FROM t WHERE pg_advisory_lock(1)::text = ''", "0A000");
+    assert_eq!(client.rows("SELECT nextval('numbers')"), "1");
+}
