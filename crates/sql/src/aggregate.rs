@@ -2,6 +2,7 @@
 //!
 //! Owns: the list of aggregates, their result types and their states. Never: forms groups; `exec` does.
 
+mod ordered;
 mod statistics;
 
 use std::collections::HashSet;
@@ -14,6 +15,7 @@ use crate::plan::SortKey;
 use crate::types::SqlType;
 use crate::value::Value;
 
+pub(crate) use ordered::Ordered;
 use statistics::{Statistic, Sums};
 
 /// An aggregate.
@@ -30,6 +32,7 @@ pub(crate) enum Aggregate {
     BitOr,
     BitXor,
     Statistic(Statistic),
+    Ordered(Ordered),
     StringAgg,
     ArrayAgg,
     JsonAgg,
@@ -61,7 +64,7 @@ impl AggregateCall {
 impl Aggregate {
     /// The names of all aggregates.
     #[cfg(test)]
-    pub(crate) const NAMES: [&str; 35] = [
+    pub(crate) const NAMES: [&str; 38] = [
         "array_agg",
         "avg",
         "bit_and",
@@ -80,6 +83,9 @@ impl Aggregate {
         "jsonb_object_agg",
         "max",
         "min",
+        "mode",
+        "percentile_cont",
+        "percentile_disc",
         "regr_avgx",
         "regr_avgy",
         "regr_count",
@@ -118,7 +124,10 @@ impl Aggregate {
             "jsonb_agg" => Aggregate::JsonbAgg,
             "json_object_agg" => Aggregate::JsonObjectAgg,
             "jsonb_object_agg" => Aggregate::JsonbObjectAgg,
-            _ => return Statistic::named(name).map(Aggregate::Statistic),
+            _ => {
+                let statistic = Statistic::named(name).map(Aggregate::Statistic);
+                return statistic.or_else(|| Ordered::named(name).map(Aggregate::Ordered));
+            }
         })
     }
 
@@ -295,6 +304,10 @@ impl State {
                 }
             }
             Aggregate::ArrayAgg | Aggregate::JsonAgg | Aggregate::JsonbAgg => self.values.push(value),
+            Aggregate::Ordered(_) => {
+                self.values.push(value);
+                self.value = arguments.pop().unwrap_or(Value::Null);
+            }
             Aggregate::JsonObjectAgg | Aggregate::JsonbObjectAgg => {
                 self.values.push(value);
                 self.values.append(&mut arguments);
@@ -338,6 +351,7 @@ impl State {
             aggregate if self.count == 0 && (aggregate.takes_null() || aggregate == Aggregate::StringAgg) => {
                 Value::Null
             }
+            Aggregate::Ordered(ordered) => ordered.finish(&self.values, &self.value)?,
             Aggregate::StringAgg => Value::from(self.texts),
             Aggregate::ArrayAgg => Value::Array(self.values.into()),
             Aggregate::JsonAgg => Value::from(crate::functions::json_array(&self.values)),

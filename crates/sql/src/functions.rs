@@ -7,12 +7,15 @@ mod arrays;
 mod buckets;
 mod changes;
 pub(crate) mod conversions;
+mod curves;
 mod documents;
 mod elements;
 mod encodings;
 mod intervals;
 mod making;
 mod numbers;
+mod octets;
+mod patterns;
 mod privileges;
 mod session;
 mod sizes;
@@ -140,7 +143,10 @@ const fn volatile(name: &'static str, arguments: &'static [SqlType], result: Sql
 pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
     texts::FUNCTIONS
         .iter()
+        .chain(octets::FUNCTIONS)
+        .chain(patterns::FUNCTIONS)
         .chain(numbers::FUNCTIONS)
+        .chain(curves::FUNCTIONS)
         .chain(buckets::FUNCTIONS)
         .chain(intervals::FUNCTIONS)
         .chain(making::FUNCTIONS)

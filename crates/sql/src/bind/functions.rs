@@ -3,7 +3,7 @@
 use sqlparser::ast;
 
 use super::{Binder, Typed, ident, object_name};
-use crate::aggregate::{Aggregate, AggregateCall};
+use crate::aggregate::{Aggregate, AggregateCall, Ordered};
 use crate::cast::{Castability, castability};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, SubqueryKind};
@@ -15,12 +15,17 @@ impl Binder<'_> {
     /// Binds the call of a function or an aggregate.
     pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed, SqlError> {
         let (_, name) = object_name(&function.name)?;
-        if function.null_treatment.is_some() || !function.within_group.is_empty() {
+        if function.null_treatment.is_some() {
             return Err(SqlError::unsupported(format!("a clause in the call of {name}")));
         }
         if !matches!(function.parameters, ast::FunctionArguments::None) {
             return Err(SqlError::unsupported(format!("parameters in the call of {name}")));
         }
+        let ordered = match Aggregate::named(&name) {
+            Some(Aggregate::Ordered(ordered)) => Some(ordered),
+            _ => None,
+        };
+        check_order_of_group(&name, ordered, function)?;
         if let Some(over) = &function.over {
             return self.window(function, over);
         }
@@ -42,8 +47,14 @@ impl Binder<'_> {
             }
             ast::FunctionArguments::List(list) => Some(list),
         };
+        if let Some(ordered) = ordered {
+            return self.aggregate(|binder| binder.ordered_call(ordered, &name, list, function));
+        }
         if let Some(aggregate) = Aggregate::named(&name) {
-            return self.aggregate(aggregate, &name, list, function.filter.as_deref());
+            let list = list
+                .ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, format!("{name} needs an argument")))?;
+            let filter = function.filter.as_deref();
+            return self.aggregate(|binder| binder.aggregate_call(aggregate, &name, list, filter));
         }
         if function.filter.is_some() {
             return Err(SqlError::new(
@@ -105,12 +116,10 @@ impl Binder<'_> {
         }
     }
 
+    /// Binds the call of an aggregate as `bind` does, in the scope of the rows of its group.
     fn aggregate(
         &mut self,
-        aggregate: Aggregate,
-        name: &str,
-        list: Option<&ast::FunctionArgumentList>,
-        filter: Option<&ast::Expr>,
+        bind: impl FnOnce(&mut Self) -> Result<AggregateCall, SqlError>,
     ) -> Result<Typed, SqlError> {
         let misplaced = |message: &str| SqlError::new(SqlState::GROUPING_ERROR, message);
         match self.scopes.last().and_then(|scope| scope.grouping.as_ref()) {
@@ -120,10 +129,8 @@ impl Binder<'_> {
             }
             Some(_) => {}
         }
-        let list =
-            list.ok_or_else(|| SqlError::new(SqlState::SYNTAX_ERROR, format!("{name} needs an argument")))?;
         self.set_inside(true);
-        let bound = self.aggregate_call(aggregate, name, list, filter);
+        let bound = bind(self);
         self.set_inside(false);
         let call = bound?;
         let ty = call.ty;
@@ -133,6 +140,59 @@ impl Binder<'_> {
         grouping.calls.push(call);
         let at = grouping.groups.len() + grouping.calls.len() - 1;
         Ok(Typed::new(Expr::Column(at), ty))
+    }
+
+    /// Binds the call of an aggregate of ordered rows.
+    fn ordered_call(
+        &mut self,
+        ordered: Ordered,
+        name: &str,
+        list: Option<&ast::FunctionArgumentList>,
+        function: &ast::Function,
+    ) -> Result<AggregateCall, SqlError> {
+        let filter = function.filter.as_deref();
+        let filter = filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
+        let given = list.map_or(&[][..], |list| &list.args[..]);
+        let fraction =
+            given.iter().map(|argument| self.argument(argument, name)).collect::<Result<Vec<_>, _>>()?;
+        let [by] = &function.within_group[..] else {
+            return Err(SqlError::unsupported(format!("several keys in the order of {name}")));
+        };
+        let value = self.expr(&by.expr)?;
+        let mut types: Vec<SqlType> = fraction.iter().map(|fraction| fraction.ty).collect();
+        types.push(value.ty);
+        let wanted = ordered.value_type(value.ty).ok_or_else(|| no_function(name, &types))?;
+        let value = self.coerce(value, wanted, Castability::Implicit)?.expr;
+        let order = vec![super::query::sort_key(value.clone(), by)];
+        let (mut arguments, mut ty) = (vec![value], wanted);
+        for fraction in fraction {
+            if arguments.len() == 2 || !ordered.takes_fraction() {
+                return Err(no_function(name, &types));
+            }
+            let is_array = fraction.ty.element().is_some();
+            let wanted_of = if is_array { SqlType::Float8Array } else { SqlType::Float8 };
+            if is_array {
+                ty = ty.array().ok_or_else(|| no_function(name, &types))?;
+            }
+            let fraction = self.coerce(fraction, wanted_of, Castability::Implicit)?.expr;
+            let mut has_column = false;
+            fraction.visit(&mut |part| has_column |= matches!(part, Expr::Column(_) | Expr::Subquery(..)));
+            if has_column {
+                return Err(SqlError::unsupported(format!("a fraction of {name} that is read from rows")));
+            }
+            arguments.push(fraction);
+        }
+        if ordered.takes_fraction() && arguments.len() == 1 {
+            return Err(no_function(name, &types));
+        }
+        Ok(AggregateCall {
+            aggregate: Aggregate::Ordered(ordered),
+            arguments,
+            ty,
+            distinct: false,
+            order,
+            filter,
+        })
     }
 
     fn set_inside(&mut self, is_inside: bool) {
@@ -248,7 +308,15 @@ impl Binder<'_> {
             "array_cat" | "array_append" | "array_prepend" | "array_remove" | "arraycontains"
             | "arraycontained" | "arrayoverlap" => return self.array_call(name, arguments.values),
             "width_bucket" if arguments.values.len() == 2 => return self.array_call(name, arguments.values),
-            "array_position" => {
+            "array_replace" if arguments.values.len() == 3 => return self.array_replace(arguments),
+            "trim_array" => {
+                let ty = arguments.values.first().map_or(SqlType::Unknown, |array| array.ty);
+                if ty.element().is_none() {
+                    return Err(no_function(name, &arguments.types()));
+                }
+                return self.table_call(name, arguments).map(|call| Typed::new(call.expr, ty));
+            }
+            "array_position" | "array_positions" => {
                 let bound = self.array_call("array_remove", arguments.values)?;
                 let Expr::Call(_, parts) = bound.expr else { return Ok(bound) };
                 let (function, _) = resolve(name, &[ANY, ANY], &[])?;
@@ -296,6 +364,19 @@ impl Binder<'_> {
             return Ok(Typed::new(Expr::Const(crate::value::Value::Int(ty.oid().into())), SqlType::Regtype));
         }
         Ok(Typed::new(Expr::Call(function, bound), function.result))
+    }
+
+    /// Binds `array_replace`, whose second and third arguments are elements of its first.
+    fn array_replace(&mut self, mut arguments: Arguments) -> Result<Typed, SqlError> {
+        let types = arguments.types();
+        let to = arguments.values.pop();
+        let bound = self.array_call("array_remove", arguments.values)?;
+        let (Some(to), Expr::Call(_, mut parts), Some(element)) = (to, bound.expr, bound.ty.element()) else {
+            return Err(no_function("array_replace", &types));
+        };
+        parts.push(self.coerce(to, element, Castability::Implicit)?.expr);
+        let (function, _) = resolve("array_replace", &[ANY, ANY, ANY], &[])?;
+        Ok(Typed::new(Expr::Call(function, parts), bound.ty))
     }
 
     /// Binds a function of arrays: the array, or both, have one type, and an element that of theirs.
@@ -433,6 +514,26 @@ fn resolve(
     });
     let best = best.min_by_key(|(cost, ..)| *cost);
     best.map(|(_, function, places)| (function, places)).ok_or_else(|| no_function(name, types))
+}
+
+/// Refuses the order of a group where there is none, and its lack where there has to be one.
+fn check_order_of_group(
+    name: &str,
+    ordered: Option<Ordered>,
+    function: &ast::Function,
+) -> Result<(), SqlError> {
+    let wrong = |message: String| Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message));
+    match (ordered, function.within_group.is_empty()) {
+        (Some(_), _) if function.over.is_some() => {
+            Err(SqlError::unsupported(format!("OVER for ordered-set aggregate {name}")))
+        }
+        (Some(_), true) => wrong(format!("WITHIN GROUP is required for ordered-set aggregate {name}")),
+        (None, false) if Aggregate::named(name).is_some() => {
+            wrong(format!("{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP"))
+        }
+        (None, false) => wrong(format!("WITHIN GROUP specified, but {name} is not an aggregate function")),
+        _ => Ok(()),
+    }
 }
 
 #[cold]

@@ -234,6 +234,11 @@ impl Binder<'_> {
             (false, true) => return self.call("array_prepend", vec![one, other]),
             (false, false) => {}
         }
+        let of_octets = |ty: SqlType| matches!(ty, SqlType::Bytea | SqlType::Unknown);
+        let has_octets = one.ty == SqlType::Bytea || other.ty == SqlType::Bytea;
+        if has_octets && of_octets(one.ty) && of_octets(other.ty) {
+            return self.call("byteacat", vec![one, other]);
+        }
         if !one.ty.is_text() && !other.ty.is_text() {
             return Err(no_operator("||", Some(one.ty), other.ty));
         }

@@ -161,6 +161,14 @@ impl Binder<'_> {
                 let array = bound.remove(0);
                 Ok((RowsFunction::Unnest, vec![array.expr], types[0].element().unwrap_or(SqlType::Text)))
             }
+            "string_to_table" | "regexp_split_to_table" => {
+                let array = self.call(&name.replace("_table", "_array"), bound)?;
+                Ok((RowsFunction::Unnest, vec![array.expr], SqlType::Text))
+            }
+            "regexp_matches" => {
+                let found = self.call(name, bound)?;
+                Ok((RowsFunction::Unnest, vec![found.expr], SqlType::TextArray))
+            }
             "_pg_expandarray" if types.len() == 1 && types[0].element().is_some() => {
                 let element = types[0].element().unwrap_or(SqlType::Text);
                 Ok((RowsFunction::ExpandArray(element), vec![bound.remove(0).expr], SqlType::Record))
@@ -232,6 +240,15 @@ fn keywords() -> Query {
 
 /// Returns true for the name of a function that returns rows.
 pub(crate) fn returns_rows(name: &str) -> bool {
-    matches!(name, "generate_series" | "unnest" | "generate_subscripts" | "_pg_expandarray")
-        || DocumentRows::named(name).is_some()
+    let is_own = matches!(
+        name,
+        "generate_series"
+            | "unnest"
+            | "generate_subscripts"
+            | "string_to_table"
+            | "regexp_split_to_table"
+            | "regexp_matches"
+            | "_pg_expandarray"
+    );
+    is_own || DocumentRows::named(name).is_some()
 }

@@ -1,9 +1,9 @@
 //! Functions of arrays. Those whose result has the type of an argument are given it by the binder (`bind::functions`).
 
-use super::{ANY, Function, int, lenient, strict, text};
-use crate::error::SqlError;
+use super::{ANY, Function, int, lenient, strict, text, variadic};
+use crate::error::{SqlError, SqlState};
 use crate::format::text_of;
-use crate::types::SqlType::{Bool, Int4, Text, TextArray};
+use crate::types::SqlType::{Bool, Int4, Int4Array, Text, TextArray};
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -56,10 +56,40 @@ pub(super) static FUNCTIONS: &[Function] = &[
         }
         _ => Ok(Value::Null),
     }),
+    lenient("array_positions", &[ANY, ANY], Int4Array, |_, a| match (a.first(), a.get(1)) {
+        (Some(Value::Array(all)), Some(wanted)) => {
+            let places = (1..).zip(all.iter()).filter(|(_, element)| *element == wanted);
+            Ok(Value::Array(places.map(|(at, _)| Value::Int(at)).collect()))
+        }
+        _ => Ok(Value::Null),
+    }),
+    lenient("array_replace", &[ANY, ANY, ANY], ANY, |_, a| match a {
+        [Value::Array(all), from, to] => {
+            let replaced = all.iter().map(|element| if element == from { to } else { element });
+            Ok(Value::Array(replaced.cloned().collect()))
+        }
+        _ => Ok(Value::Null),
+    }),
+    strict("trim_array", &[ANY, Int4], ANY, |_, a| {
+        let all = elements(a, 0);
+        let rest = usize::try_from(int(a, 1)).ok().and_then(|gone| all.len().checked_sub(gone));
+        let rest = rest.ok_or_else(|| {
+            let message = format!("number of elements to trim must be between 0 and {}", all.len());
+            SqlError::new(SqlState("2202E"), message)
+        })?;
+        Ok(Value::Array(all[..rest].into()))
+    }),
+    variadic("num_nulls", &[ANY], Int4, |_, a| {
+        Ok(Value::Int(a.iter().filter(|value| value.is_null()).count() as i64))
+    }),
+    variadic("num_nonnulls", &[ANY], Int4, |_, a| {
+        Ok(Value::Int(a.iter().filter(|value| !value.is_null()).count() as i64))
+    }),
     strict("cardinality", &[ANY], Int4, |_, a| Ok(Value::Int(elements(a, 0).len() as i64))),
     strict("array_to_string", &[ANY, Text], Text, |_, a| Ok(joined(a, None))),
     strict("array_to_string", &[ANY, Text, Text], Text, |_, a| Ok(joined(a, Some(text(a, 2))))),
     lenient("string_to_array", &[Text, Text], TextArray, |_, a| split(a)),
+    lenient("string_to_array", &[Text, Text, Text], TextArray, |_, a| split(a)),
 ];
 
 fn elements(values: &[Value], at: usize) -> &[Value] {
@@ -111,5 +141,6 @@ fn split(values: &[Value]) -> Result<Value, SqlError> {
         Some(Value::Text(separator)) => whole.split(&**separator).map(Value::from).collect(),
         _ => whole.chars().map(|c| Value::from(c.to_string())).collect(),
     };
-    Ok(Value::Array(parts.into()))
+    let is_null = |part: &Value| values.get(2).is_some_and(|null| part == null);
+    Ok(Value::Array(parts.into_iter().map(|part| if is_null(&part) { Value::Null } else { part }).collect()))
 }

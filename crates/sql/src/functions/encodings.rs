@@ -1,11 +1,11 @@
-//! Functions of texts that quote, encode, digest or format, and regular expressions with their matches.
+//! Functions of texts that quote, encode, digest or format.
 
 use std::fmt::Write as _;
 
-use super::texts::{quote_ident, regex, shown};
+use super::texts::{quote_ident, shown};
 use super::{ANY, Function, int, invalid_parameter, lenient, strict, text, variadic};
 use crate::error::{SqlError, SqlState};
-use crate::types::SqlType::{Bytea, Int4, Int8, Text, TextArray};
+use crate::types::SqlType::{Bytea, Int4, Int8, Text};
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -41,18 +41,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
         "hex" => crate::format::parse(&format!("\\x{}", text(a, 0)), Bytea),
         "base64" => from_base64(text(a, 0)).map(|bytes| Value::Bytes(bytes.into())),
         other => Err(unknown_encoding(other)),
-    }),
-    strict("regexp_replace", &[Text, Text, Text, Text], Text, |_, a| {
-        let (flags, whole) = (text(a, 3), text(a, 0));
-        let found = regex(text(a, 1), check_flags(flags)?)?;
-        let with = replacement(text(a, 2));
-        let replaced =
-            if flags.contains('g') { found.replace_all(whole, &*with) } else { found.replace(whole, &*with) };
-        Ok(Value::from(replaced.into_owned()))
-    }),
-    strict("regexp_match", &[Text, Text], TextArray, |_, a| captures(text(a, 0), text(a, 1), "")),
-    strict("regexp_match", &[Text, Text, Text], TextArray, |_, a| {
-        captures(text(a, 0), text(a, 1), text(a, 2))
     }),
     variadic("format", &[Text, ANY], Text, |_, a| format(a)),
 ];
@@ -137,46 +125,6 @@ fn from_base64(text: &str) -> Result<Vec<u8>, SqlError> {
 #[cold]
 fn unknown_encoding(name: &str) -> SqlError {
     invalid_parameter(format!("unrecognized encoding: \"{name}\"")).hint("The encodings are hex and base64.")
-}
-
-/// Returns true if the flags of a regular expression ask for any case; refuses those that are not here.
-fn check_flags(flags: &str) -> Result<bool, SqlError> {
-    match flags.chars().find(|flag| !matches!(flag, 'g' | 'i')) {
-        Some(flag) => Err(invalid_parameter(format!("invalid regular expression option: \"{flag}\""))
-            .hint("The options are g and i.")),
-        None => Ok(flags.contains('i')),
-    }
-}
-
-/// The text that replaces a match, in the words of the library: `\1` is a group, and `$` is itself.
-fn replacement(with: &str) -> String {
-    let mut out = String::new();
-    let mut characters = with.chars();
-    while let Some(c) = characters.next() {
-        match c {
-            '$' => out.push_str("$$"),
-            '\\' => match characters.next() {
-                Some('&') => out.push_str("${0}"),
-                Some(digit) if digit.is_ascii_digit() => {
-                    let _ = write!(out, "${{{digit}}}");
-                }
-                Some(other) => out.push(other),
-                None => out.push('\\'),
-            },
-            other => out.push(other),
-        }
-    }
-    out
-}
-
-fn captures(whole: &str, pattern: &str, flags: &str) -> Result<Value, SqlError> {
-    let found = regex(pattern, check_flags(flags)?)?;
-    let Some(groups) = found.captures(whole) else { return Ok(Value::Null) };
-    let skipped = usize::from(groups.len() > 1);
-    let texts = groups.iter().skip(skipped);
-    let texts: Vec<Value> =
-        texts.map(|group| group.map_or(Value::Null, |group| Value::text(group.as_str()))).collect();
-    Ok(Value::Array(texts.into()))
 }
 
 /// `format`: `%s`, `%I`, `%L` and `%%`, with the number of an argument if one is written.

@@ -63,6 +63,8 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("justify_interval", &[Span], Span, |_, a| span(a, 0).justified(true, true).map(Value::Interval)),
     strict("isfinite", &[Timestamp], Bool, |_, _| Ok(Value::Bool(true))),
     strict("isfinite", &[Span], Bool, |_, _| Ok(Value::Bool(true))),
+    strict("date_bin", &[Span, Timestamp, Timestamp], Timestamp, |_, a| date_bin(a)),
+    strict("date_bin", &[Span, Timestamptz, Timestamptz], Timestamptz, |_, a| date_bin(a)),
     strict("extract", &[Text, Span], Num, |_, a| extract(text(a, 0), span(a, 1))),
     strict("extract", &[Text, Time], Num, |_, a| extract_time(text(a, 0), time(a, 1))),
     strict("date_part", &[Text, Span], Float8, |_, a| as_float(extract(text(a, 0), span(a, 1))?)),
@@ -83,6 +85,24 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("timezone", &[Text, Timestamp], Timestamptz, |_, a| in_zone(text(a, 0), moment(a, 1), -1)),
     strict("timezone", &[Text, Timestamptz], Timestamp, |_, a| in_zone(text(a, 0), moment(a, 1), 1)),
 ];
+
+/// The beginning of the bin that a moment is in, where one begins at the third argument and each is as long as the first.
+fn date_bin(values: &[Value]) -> Result<Value, SqlError> {
+    let (stride, moment, origin) = (span(values, 0), moment(values, 1), moment(values, 2));
+    if stride.months != 0 {
+        return Err(SqlError::unsupported(
+            "timestamps cannot be binned into intervals containing months or years",
+        ));
+    }
+    let wrong = |message| SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, message);
+    let length = i64::from(stride.days).checked_mul(DAY).and_then(|days| days.checked_add(stride.micros));
+    let length = length.ok_or_else(|| wrong("interval out of range"))?;
+    if length <= 0 {
+        return Err(wrong("stride must be greater than zero"));
+    }
+    let since = moment.checked_sub(origin).ok_or_else(|| wrong("interval out of range"))?;
+    Ok(Value::Timestamp(moment - since.rem_euclid(length)))
+}
 
 fn span(values: &[Value], at: usize) -> Interval {
     match values.get(at) {

@@ -10,6 +10,9 @@ use crate::types::SqlType::{self, Float8, Int4, Int8, Numeric as Num, Text, Time
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
+    strict("scale", &[Num], Int4, |_, a| Ok(Value::Int(number(a, 0).scale.into()))),
+    strict("min_scale", &[Num], Int4, |_, a| Ok(Value::Int(trimmed(number(a, 0)).scale.into()))),
+    strict("trim_scale", &[Num], Num, |_, a| Ok(num(a, 0, trimmed))),
     strict("abs", &[Int4], Int4, |_, a| absolute(int(a, 0), Int4)),
     strict("abs", &[Int8], Int8, |_, a| absolute(int(a, 0), Int8)),
     strict("abs", &[Num], Num, |_, a| Ok(num(a, 0, |n| if n.unscaled < 0 { n.negate() } else { n }))),
@@ -104,6 +107,14 @@ fn number(values: &[Value], at: usize) -> Numeric {
         Some(Value::Numeric(number)) => *number,
         _ => Numeric::of_integer(0),
     }
+}
+
+/// The number without zeros at the end of its fraction.
+fn trimmed(mut number: Numeric) -> Numeric {
+    while number.scale > 0 && number.unscaled % 10 == 0 {
+        number = Numeric { unscaled: number.unscaled / 10, scale: number.scale - 1 };
+    }
+    number
 }
 
 fn num(values: &[Value], at: usize, change: impl Fn(Numeric) -> Numeric) -> Value {

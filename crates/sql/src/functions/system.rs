@@ -13,7 +13,7 @@ use crate::session;
 use crate::settings::SERVER_VERSION;
 use crate::types::SqlType::{
     self, Bool, Date, Int2, Int4, Int4Array, Int8, Name, NameArray, NodeTree, Oid, Regclass, Regtype, Text,
-    Timestamp, Timestamptz, Uuid,
+    Time, Timestamp, Timestamptz, Uuid,
 };
 use crate::types::{Modifier, format_type};
 use crate::value::Value;
@@ -22,6 +22,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("now", &[], Timestamptz, |env, _| Ok(Value::Timestamp(env.session.began))),
     strict("current_timestamp", &[], Timestamptz, |env, _| Ok(Value::Timestamp(env.session.began))),
     strict("localtimestamp", &[], Timestamp, |env, _| Ok(Value::Timestamp(env.session.began))),
+    strict("localtime", &[], Time, |env, _| Ok(Value::Time(env.session.began.rem_euclid(DAY)))),
     strict("current_date", &[], Date, |env, _| Ok(Value::Date(env.session.began.div_euclid(DAY) as i32))),
     strict("transaction_timestamp", &[], Timestamptz, |env, _| Ok(Value::Timestamp(env.session.began))),
     strict("statement_timestamp", &[], Timestamptz, |env, _| Ok(Value::Timestamp(env.session.began))),

@@ -1,11 +1,9 @@
 //! Functions of texts and bytes, `LIKE` and regular expressions.
 
-use regex_lite::RegexBuilder;
-
 use super::{ANY, Function, Run, int, invalid_parameter, strict, text, variadic};
 use crate::error::{SqlError, SqlState};
 use crate::format::{text_of, without_padding};
-use crate::types::SqlType::{self, Bool, Bytea, Int4, Text};
+use crate::types::SqlType::{self, Bool, Int4, Text};
 use crate::value::Value;
 
 /// The longest text that a function makes, in bytes.
@@ -25,8 +23,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
     of_text("ascii", Int4, |_, a| Ok(Value::Int(text(a, 0).chars().next().map_or(0, |c| c as i64)))),
     of_text("quote_ident", Text, |_, a| Ok(Value::from(quote_ident(text(a, 0))))),
     of_text("quote_literal", Text, |_, a| Ok(Value::from(format!("'{}'", text(a, 0).replace('\'', "''"))))),
-    strict("length", &[Bytea], Int4, |_, a| Ok(Value::Int(bytes(a).len() as i64))),
-    strict("octet_length", &[Bytea], Int4, |_, a| Ok(Value::Int(bytes(a).len() as i64))),
     strict("substring", &[Text, Int4], Text, |_, a| substring(text(a, 0), int(a, 1), None)),
     strict("substring", &[Text, Int4, Int4], Text, |_, a| substring(text(a, 0), int(a, 1), Some(int(a, 2)))),
     strict("substr", &[Text, Int4], Text, |_, a| substring(text(a, 0), int(a, 1), None)),
@@ -91,20 +87,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         bounded(text(a, 0).len() + text(a, 1).len())?;
         Ok(Value::from(format!("{}{}", text(a, 0), text(a, 1))))
     }),
-    strict("textregexeq", &[Text, Text], Bool, |_, a| matches(text(a, 0), text(a, 1), false)),
-    strict("texticregexeq", &[Text, Text], Bool, |_, a| matches(text(a, 0), text(a, 1), true)),
-    strict("regexp_replace", &[Text, Text, Text], Text, |_, a| {
-        let regex = regex(text(a, 1), false)?;
-        Ok(Value::text(regex.replace(text(a, 0), regex_lite::NoExpand(text(a, 2)))))
-    }),
 ];
-
-fn bytes(values: &[Value]) -> &[u8] {
-    match values.first() {
-        Some(Value::Bytes(bytes)) => bytes,
-        _ => &[],
-    }
-}
 
 /// Refuses a text that would be too long.
 fn bounded(bytes: usize) -> Result<(), SqlError> {
@@ -166,16 +149,6 @@ fn pad(whole: &str, length: i64, with: &str, at_left: bool) -> Result<Value, Sql
     }
     let padding: String = with.chars().cycle().take(length - count).collect();
     Ok(Value::from(if at_left { format!("{padding}{whole}") } else { format!("{whole}{padding}") }))
-}
-
-pub(super) fn regex(pattern: &str, any_case: bool) -> Result<regex_lite::Regex, SqlError> {
-    RegexBuilder::new(pattern).case_insensitive(any_case).size_limit(1 << 20).build().map_err(|error| {
-        SqlError::new(SqlState::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {error}"))
-    })
-}
-
-fn matches(whole: &str, pattern: &str, any_case: bool) -> Result<Value, SqlError> {
-    Ok(Value::Bool(regex(pattern, any_case)?.is_match(whole)))
 }
 
 /// `LIKE`, with `any_case` `ILIKE`.

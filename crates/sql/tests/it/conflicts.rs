@@ -374,10 +374,7 @@ fn statements_sleep_until_they_are_cancelled() {
     // Where no expression can wait, it sleeps behind it.
     let later = "SELECT clock_timestamp() - now() >= interval '30 milliseconds'";
     one.run("BEGIN");
-    assert_eq!(
-        one.rows("SELECT count(*) FROM generate_series(1, 3) WHERE pg_sleep(0.01)::text = ''"),
-        "3"
-    );
+    assert_eq!(one.rows("SELECT count(*) FROM generate_series(1, 3) WHERE pg_sleep(0.01)::text = ''"), "3");
     assert_eq!(one.rows(later), "t");
     one.run("COMMIT");
     let handle = one.connection.cancel_handle();

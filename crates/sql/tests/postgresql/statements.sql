@@ -1208,3 +1208,72 @@ select count(*), pg_table_size('sized') > 0 from sized
 rollback
 drop view sizes_of
 drop table sized
+-- Regular expressions.
+select regexp_like('Hello', 'hello'), regexp_like('Hello', 'hello', 'i'), regexp_like(null, 'a')
+select regexp_count('123123123123123', '(12)3'), regexp_count('123123123123', '123', 3), regexp_count('ABCABC', 'abc', 1, 'i'), regexp_count('abc', 'x*')
+select regexp_count('abc', 'a', 1, 'g')
+select regexp_count('abc', 'a', 0)
+select regexp_instr('number of your street, town zip, FR', '[^,]+'), regexp_instr('number of your street, town zip, FR', '[^,]+', 1, 2)
+select regexp_instr('ABCDEFGHI', '(c..)(...)', 1, 1, 0, 'i', 2), regexp_instr('abcabc', 'b', 1, 2, 1), regexp_instr('abc', 'x'), regexp_instr('abcabcabc', 'a.c', 2, 3)
+select regexp_instr('abcabcabc', 'a.c', 1, 1, 2)
+select regexp_instr('abcabcabc', 'a.c', 1, 0)
+select regexp_substr('number of your street, town zip, FR', '[^,]+', 1, 2), regexp_substr('ABCDEFGHI', '(c..)(...)', 1, 1, 'i', 2), regexp_substr('abc', 'x'), regexp_substr('abc', '(b)(x)?', 1, 1, '', 2)
+select regexp_split_to_array('the quick  brown', '\s+'), regexp_split_to_array('hello', ''), regexp_split_to_array('abc', 'x*'), regexp_split_to_array('aXbxc', 'x', 'i'), regexp_split_to_array(',a,,b,', ',')
+select regexp_split_to_array('a', 'b', 'g')
+select part from regexp_split_to_table('hello world again', '\s+') as part
+select regexp_split_to_table('a-b', '-'), 1
+select * from regexp_matches('foobarbequebazilbarfbonk', '(b[^b]+)(b[^b]+)', 'g')
+select regexp_matches('foobarbequebaz', 'ba.', 'g')
+select regexp_matches('foobarbequebaz', 'ba.')
+select regexp_matches('abc', 'x*', 'g')
+select count(*) from regexp_matches('abc', 'y')
+select regexp_replace('foobarbaz', 'b(..)', 'X\1Y'), regexp_replace('foobarbaz', 'b(..)', 'X\1Y', 'g'), regexp_replace('a$b', '\$', '$1'), regexp_match('abc', 'b(.)'), regexp_match('abc', 'x')
+select regexp_match('abc', 'b', 'g')
+select * from string_to_table('a,b,,c', ',')
+select string_to_table('a~~b', '~~', 'b')
+-- Bytes.
+select '\x0102'::bytea || '\x03', '\x01' || '\x02'::bytea, substring('\x1234567890'::bytea from 2 for 2), substr('\x1234567890'::bytea, 4), substring('\x1234'::bytea from 0 for 2), substring('\x12'::bytea, 5)
+select substring('\x12'::bytea, 1, -1)
+select position('\x5678'::bytea in '\x1234567890'::bytea), position('\x99'::bytea in '\x12'::bytea), position(''::bytea in '\x12'::bytea)
+select trim('\x00'::bytea from '\x00aa00'::bytea), trim(leading '\x00'::bytea from '\x00aa00'::bytea), rtrim('\x00aa00'::bytea, '\x00'), btrim('\x1234'::bytea, '\x34')
+select overlay('\x1234567890'::bytea placing '\xffff' from 2 for 3), overlay('\x1234567890'::bytea placing '\xff' from 2)
+select get_byte('\x1234567890'::bytea, 4), set_byte('\x1234567890'::bytea, 4, 64), get_bit('\x1234567890'::bytea, 30), set_bit('\x1234567890'::bytea, 30, 0)
+select get_byte('\x12'::bytea, 1)
+select set_bit('\x12'::bytea, 1, 2)
+select sha224('abc'), sha256('abc'::bytea)
+select sha384(''::bytea), sha512('a'::bytea)
+select convert_from('\x74657874', 'UTF8'), convert_to('some_text', 'UTF8'), bit_length('\x1234'::bytea), length('\xc3a4'::bytea, 'utf8'), octet_length('\x1234'::bytea), bit_count('\xff01'::bytea)
+select convert_from('\xff', 'UTF8')
+-- Angles and hyperbolic functions.
+select sind(30), cosd(60), tand(45), cotd(45), sind(-30), cosd(120), tand(135), sind(390), cosd(-60), tand(180), cotd(135), sind(0), cosd(90)
+select asind(0.5), acosd(0.5), atand(1), atan2d(1, 1), acosd(-0.5), asind(-0.5), asind(1), acosd(0)
+select asind(2)
+select round(sinh(1)::numeric, 10), round(cosh(1)::numeric, 10), round(tanh(1)::numeric, 10), round(asinh(1)::numeric, 10), round(acosh(2)::numeric, 10), round(atanh(0.5)::numeric, 10), round(cot(1)::numeric, 10)
+select acosh(0.5)
+select scale(8.41), scale(8.4100), min_scale(8.4100), trim_scale(8.4100), trim_scale(100), min_scale(0.00)
+-- Bins of time.
+select date_bin('15 minutes', timestamp '2020-02-11 15:44:17', timestamp '2001-01-01'), date_bin('15 minutes', timestamptz '2020-02-11 15:44:17+00', timestamptz '2001-01-01 00:02:30+00'), date_bin('2 days', timestamp '1999-01-02 12:00', timestamp '2001-01-01')
+select date_bin('1 month', timestamp '2020-02-11', timestamp '2001-01-01')
+select date_bin('-1 day', timestamp '2020-02-11', timestamp '2001-01-01')
+select isfinite(date '2020-01-01'), localtime = current_timestamp::time, pg_typeof(localtime)
+-- More of arrays, and NULLs counted.
+select array_positions(array['a','b','a'], 'a'), array_positions(array[1,null], null), array_positions(array[1], 2), array_replace(array[1,2,5,4], 5, 3), array_replace(array[1,null], null, 0), trim_array(array[1,2,3,4], 2), trim_array(array[1], 0)
+select trim_array(array[1], 2)
+select array_replace(array['a', 'b'], 'a', null)
+select num_nulls(1, null, 'a', null), num_nonnulls(1, null, 'a'), num_nulls(null)
+select pg_sleep(0), pg_sleep_for('0'), pg_sleep_until(now()), pg_sleep(null) is null
+select count(*) from generate_series(1, 2) where pg_sleep(0) is not null
+-- Aggregates of ordered rows.
+select percentile_cont(0.5) within group (order by v), percentile_disc(0.5) within group (order by v), mode() within group (order by v) from (values (1), (2), (2), (10)) t(v)
+select percentile_cont(array[0, 0.25, 1]) within group (order by v), percentile_disc(array[0, 0.5, 1, null]) within group (order by v desc) from (values (1), (2), (4), (null)) t(v)
+select percentile_cont(0.3) within group (order by v) from (values (interval '1 hour'), (interval '2 hours'), (interval '4 hours')) t(v)
+select k, mode() within group (order by v desc), percentile_disc(0.1) within group (order by v) filter (where v <> 'b') from (values (1, 'a'), (1, 'b'), (2, 'c'), (2, 'c'), (2, 'd')) t(k, v) group by k order by k
+select percentile_cont(0.5) within group (order by v), percentile_cont(null) within group (order by v), count(*) from (values (null::float8)) t(v)
+select percentile_cont(1.5) within group (order by v) from (values (1)) t(v)
+select percentile_cont(0.5) within group (order by v) from (values ('a')) t(v)
+select percentile_cont(0.5) from (values (1)) t(v)
+select sum(v) within group (order by v) from (values (1)) t(v)
+select lower('A') within group (order by 1)
+select percentile_disc(0.5) within group (order by v) over () from (values (1)) t(v)
+select mode(1) within group (order by v) from (values (1)) t(v)
+select percentile_cont(0.5) within group (order by v) - avg(v) from (values (1.5), (2.5), (8)) t(v) having count(*) > 1
