@@ -198,7 +198,12 @@ impl Sharing {
                     known.intervals = 0;
                     None
                 }
-                None if stays.is_none() => None,
+                None if stays.is_none() => {
+                    if latest.share <= limits.share_gain {
+                        known.intervals = 0;
+                    }
+                    None
+                }
                 None => known.read_elsewhere(seen, &latest, limits),
                 Some(shared) => known.unpaid(seen, shared, limits),
             };
@@ -357,6 +362,11 @@ mod tests {
         assert_eq!(world.second(1_000_000, 0, 0, true), None, "the first that counts");
         assert_eq!(world.second(1_000_000, 0, 0, None), None);
         assert_eq!(world.second(1_000_000, 0, 0, true), Some(true), "the second");
+        let mut world = World::new();
+        assert_eq!(world.second(1_000_000, 0, 0, true), None);
+        assert_eq!(world.second(0, 0, 0, None), None);
+        assert!(!world.sharing.is_about_to_share(), "nobody reads any more");
+        assert_eq!(world.second(1_000_000, 0, 0, true), None);
     }
 
     #[test]

@@ -328,7 +328,7 @@ impl Tables {
         self.shards[place.table.at()].partitions.get(place.partition as usize)?.as_deref()
     }
 
-    /// Returns the partition `place` for changes, if this worker owns it and its table is not closed.
+    /// Returns the partition `place` for changes, if this worker owns or has borrowed it and its table is not closed.
     pub fn owned_at_mut(&mut self, place: PartitionId) -> Option<&mut Partition> {
         self.shards[place.table.at()].partitions.get_mut(place.partition as usize)?.as_deref_mut()
     }

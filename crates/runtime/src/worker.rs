@@ -112,6 +112,8 @@ pub struct Worker<S: Shard> {
     polling: Ticks,
     /// The number of polls between two looks at the clock, by the length of the latest ones.
     untimed: Cell<usize>,
+    /// The ring from which on a task looks for messages next, where there are many.
+    rings_seen: Cell<usize>,
     /// Set if steps publish what they sent. The pump delays it to try other orders of events.
     publishing: Cell<bool>,
     received: Cell<u64>,
@@ -166,6 +168,7 @@ impl<S: Shard> Worker<S> {
             limits: Cell::new(limits),
             polling: shared.clock.ticks(step::POLLING),
             untimed: Cell::new(1),
+            rings_seen: Cell::new(0),
             publishing: Cell::new(true),
             received: Cell::new(0),
             incoming: incoming.into_boxed_slice(),

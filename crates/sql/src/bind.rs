@@ -36,7 +36,8 @@ use crate::value::Value;
 
 pub(crate) use procedures::procedure_name;
 #[cfg(test)]
-pub(crate) use sets::returns_rows;
+#[cfg(test)]
+pub(crate) use sets::RETURN_ROWS;
 pub(crate) use types::{data_type, object_name};
 
 /// An expression with its type.

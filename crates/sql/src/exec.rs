@@ -30,7 +30,7 @@ use crate::cancel::Cancel;
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row, Subquery};
 use crate::format::Format;
-use crate::functions::{NEEDS_BLOCK, NEEDS_LOCK, NEEDS_SET, nothing, told};
+use crate::functions::{NEEDS_BLOCK, NEEDS_LOCK, NEEDS_SET, nothing, out_of_place};
 use crate::plan::{Plan, Work};
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
@@ -57,7 +57,7 @@ pub(crate) enum Fail {
 
 impl From<SqlError> for Fail {
     fn from(error: SqlError) -> Fail {
-        Fail::Sql(told(error))
+        Fail::Sql(out_of_place(error))
     }
 }
 

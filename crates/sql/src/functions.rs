@@ -30,7 +30,7 @@ use crate::value::Value;
 
 pub(crate) use documents::{canonical, json_array, json_object};
 pub(crate) use elements::DocumentRows;
-pub(crate) use session::{NEEDS_LOCK, changes_session, nothing, told};
+pub(crate) use session::{NEEDS_LOCK, changes_session, nothing, out_of_place};
 pub(crate) use sizes::tells_of_sizes;
 pub(crate) use system::{NEEDS_BLOCK, NEEDS_SET};
 pub(crate) use texts::{like, quote_ident};

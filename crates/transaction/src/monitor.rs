@@ -364,7 +364,7 @@ impl Monitor {
         let mut tables = worker.shard().tables.borrow_mut();
         let mut own = 0;
         for access in touched {
-            if tables.owned_at_mut(access.partition).is_none() {
+            if !tables.owned_at(access.partition).is_some_and(|partition| !partition.is_borrowed()) {
                 continue;
             }
             own += 1;
@@ -413,22 +413,24 @@ impl Monitor {
     /// Returns what was recorded since the last collection, on the partitions this worker owns now.
     ///
     /// A worker that shares its thread has too few of all samples to be compared with others by them: one during which the thread was preempted
-    /// may stand for more than all of its work. But its turns are timed.
+    /// may stand for more than all of its work. But its turns are timed. A worker that owns nothing has no load that could be moved.
     pub fn so_far(&self, worker: &EngineWorker) -> SoFar {
-        if worker.workers_of_thread() > 1 && !worker.clock().is_virtual() {
-            let load = worker.stats().busy_ticks.get() - self.spent.get().0;
-            return SoFar { load, samples: self.samples.get() };
-        }
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
-        let mut load = self.in_place.get();
+        let (mut load, mut owns) = (0, false);
         for at in self.firsts(&tables) {
             let scheme = std::sync::Arc::clone(&tables.shards[at].scheme);
             for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker.id()) {
                 let place = PartitionId { table: TableId(at as u16), partition: scheme.number(index) };
                 let monitor = tables.owned_at_mut(place).and_then(|partition| partition.monitor.as_deref());
                 load += monitor.map_or(0, PartitionMonitor::load);
+                owns = true;
             }
+        }
+        if owns && worker.workers_of_thread() > 1 && !worker.clock().is_virtual() {
+            load = worker.stats().busy_ticks.get() - self.spent.get().0;
+        } else if owns {
+            load += self.in_place.get();
         }
         SoFar { load, samples: self.samples.get() }
     }

@@ -659,7 +659,7 @@ impl Session {
     }
 
     /// Returns true if other workers have asked this one for something that it has not seen yet: they wait until this session
-    /// [yields](Session::yield_now) or suspends.
+    /// [yields](Session::yield_now) or suspends. Of more than eight workers a part is looked at each time.
     #[inline]
     #[must_use]
     pub fn is_awaited(&self) -> bool {

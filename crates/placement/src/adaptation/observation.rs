@@ -73,8 +73,8 @@ impl Observed {
     /// busy, as [`busy`](Observed::busy) is.
     pub(super) fn in_place(&self) -> u64 {
         let scale = self.busy_per_recorded().unwrap_or(1.0);
-        let ticks = self.workers.iter().map(|worker| worker.in_place as f64 * scale).sum::<f64>();
-        ticks.round() as u64
+        let ticks = self.workers.iter().map(|worker| self.share_of(worker, worker.in_place as f64, scale));
+        ticks.sum::<f64>().round() as u64
     }
 
     /// Returns the time that each worker was busy for what it owns, in ticks. Empty if no worker was saturated.
@@ -83,16 +83,17 @@ impl Observed {
     /// has recorded is scaled as that of the saturated ones.
     pub(super) fn busy(&self) -> Vec<u64> {
         let Some(scale) = self.busy_per_recorded() else { return Vec::new() };
-        let of_own = self.workers.iter().map(|worker| {
-            let (own, all) = (load_of(worker), recorded(worker));
-            let ticks = if self.is_saturated(worker) && all > 0.0 {
-                worker.busy.0 as f64 * own / all
-            } else {
-                own * scale
-            };
-            ticks as u64
-        });
-        of_own.collect()
+        self.workers.iter().map(|worker| self.share_of(worker, load_of(worker), scale) as u64).collect()
+    }
+
+    /// Returns the part of a worker's busy time for a part of what it has recorded; of one that is not saturated, what was recorded, scaled.
+    fn share_of(&self, worker: &WorkerCollected, part: f64, scale: f64) -> f64 {
+        let all = recorded(worker);
+        if self.busy_per_recorded().is_some() && self.is_saturated(worker) && all > 0.0 {
+            worker.busy.0 as f64 * part / all
+        } else {
+            part * scale
+        }
     }
 
     /// Returns the time that saturated workers were busy over what they have recorded; nothing if there are none.
@@ -232,6 +233,9 @@ mod tests {
         let saturated = observed(vec![worker(10, 30, (1_000, 0), 1), worker(40, 0, (1_000, 10), 1)]);
         assert_eq!(saturated.busy(), [250, 1_000]);
         assert_eq!(saturated.in_place(), 750);
+        // Each by its own time: a worker that only reads in place has all of its own there.
+        let apart = observed(vec![worker(0, 10, (1_000, 0), 1), worker(1_000, 0, (1_000, 0), 1)]);
+        assert_eq!((apart.busy(), apart.in_place()), (vec![0, 1_000], 1_000));
         let idle = observed(vec![worker(10, 30, (100, 900), 1), worker(40, 0, (100, 900), 1)]);
         assert_eq!(idle.busy(), [0; 0]);
         assert_eq!(idle.in_place(), 30);

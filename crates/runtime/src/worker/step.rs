@@ -22,7 +22,7 @@ pub(super) const POLLING: Duration = Duration::from_micros(20);
 /// The greatest number of polls between two looks at the clock.
 const POLLS_UNTIMED: usize = 16;
 
-/// The number of rings that a task looks at for messages.
+/// The number of rings that a task looks at for messages at a time.
 const RINGS_SEEN: usize = 8;
 
 /// The state of one step's end, as its caller needs it.
@@ -231,12 +231,17 @@ impl<S: Shard> Worker<S> {
             || S::has_arrivals(self)
     }
 
-    /// Returns whether messages of other workers have arrived that the current step has not seen. Of many workers a few are looked
-    /// at: a look costs a line of each.
+    /// Returns whether messages of workers have arrived that the current step has not seen. Of more than eight workers eight are looked at each
+    /// time, in turns: a look costs a line of each.
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {
-        self.incoming.iter().take(RINGS_SEEN).any(Consumer::has_published)
+        if self.incoming.len() <= RINGS_SEEN {
+            return self.incoming.iter().any(Consumer::has_published);
+        }
+        let begin = self.rings_seen.get();
+        self.rings_seen.set((begin + RINGS_SEEN) % self.incoming.len());
+        self.incoming.iter().cycle().skip(begin).take(RINGS_SEEN).any(Consumer::has_published)
     }
 
     /// The time by which this worker must be stepped again, if nothing arrives; [`Ticks::MAX`] for never.

@@ -69,7 +69,8 @@ impl Ordered {
         }
         let place = fraction * (values.len() - 1) as f64;
         let (low, high) = (&values[place.floor() as usize], &values[place.ceil() as usize]);
-        between(low, high, place - place.floor())
+        let part = place - place.floor();
+        if part == 0.0 { Ok(low.clone()) } else { between(low, high, part) }
     }
 }
 

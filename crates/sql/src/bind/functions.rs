@@ -152,6 +152,11 @@ impl Binder<'_> {
     ) -> Result<AggregateCall, SqlError> {
         let filter = function.filter.as_deref();
         let filter = filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
+        if list.is_some_and(|list| list.duplicate_treatment.is_some() || !list.clauses.is_empty()) {
+            let message =
+                format!("{name} takes no DISTINCT and no clause in its arguments beside WITHIN GROUP");
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
+        }
         let given = list.map_or(&[][..], |list| &list.args[..]);
         let fraction =
             given.iter().map(|argument| self.argument(argument, name)).collect::<Result<Vec<_>, _>>()?;

@@ -238,17 +238,18 @@ fn keywords() -> Query {
     Query { root, columns: columns.into_iter().map(|(name, ty)| column(name, ty)).collect() }
 }
 
+/// The functions that return rows, but for those of documents.
+pub(crate) const RETURN_ROWS: [&str; 7] = [
+    "generate_series",
+    "generate_subscripts",
+    "unnest",
+    "string_to_table",
+    "regexp_matches",
+    "regexp_split_to_table",
+    "_pg_expandarray",
+];
+
 /// Returns true for the name of a function that returns rows.
-pub(crate) fn returns_rows(name: &str) -> bool {
-    let is_own = matches!(
-        name,
-        "generate_series"
-            | "unnest"
-            | "generate_subscripts"
-            | "string_to_table"
-            | "regexp_split_to_table"
-            | "regexp_matches"
-            | "_pg_expandarray"
-    );
-    is_own || DocumentRows::named(name).is_some()
+pub(super) fn returns_rows(name: &str) -> bool {
+    RETURN_ROWS.contains(&name) || DocumentRows::named(name).is_some()
 }

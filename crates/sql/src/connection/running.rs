@@ -93,7 +93,10 @@ impl Connection {
             request.env.sizes = Some(Box::pin(self.look(Database::table_bytes)).await?);
         }
         if planned.plan.is_on_no_table() {
-            let done = if planned.plan.is_of_constants() {
+            let done = if planned.plan.changes_session {
+                // It may have to wait, and what it has done until then is not done twice.
+                None
+            } else if planned.plan.is_of_constants() {
                 request.run_here()
             } else {
                 // The thread that asks is that of others, too.

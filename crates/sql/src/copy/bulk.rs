@@ -18,7 +18,7 @@ use super::{CopyRow, CopyTarget};
 use crate::error::{SqlError, SqlState};
 use crate::exec::{duplicate, stored};
 use crate::expr::{Env, Row};
-use crate::functions::NEEDS_BLOCK;
+use crate::functions::{NEEDS_BLOCK, out_of_place};
 use crate::schema::TableEntry;
 use crate::sequences::Sequences;
 use crate::session::still_open;
@@ -88,7 +88,7 @@ impl BulkBatch {
                     Err(error) if error.code == NEEDS_BLOCK => {
                         self.sequences.reserve_blocking(self.env.schema.sequence(&error.message)?)?;
                     }
-                    Err(error) => return Err(self.target.in_line(line, error)),
+                    Err(error) => return Err(self.target.in_line(line, out_of_place(error))),
                 }
             });
         }

@@ -15,6 +15,7 @@ use super::{Change, Done, refused};
 use crate::bind::{Binder, ident, object_name};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Row};
+use crate::functions::out_of_place;
 use crate::schema::{TableEntry, TableMeta, from_stored};
 use crate::session::{Session, now};
 use crate::settings::Settings;
@@ -79,7 +80,7 @@ impl Change<'_> {
             table.columns.iter().map(|column| (column.name.clone(), column.ty, column.modifier)).collect();
         let bound = Binder::new(&schema, self.text, &[]).expression_of(&check.expression, &columns)?.expr;
         let env = self.env();
-        self.keep_checked(table, meta, |row| match bound.eval(&env, row)? {
+        self.keep_checked(table, meta, |row| match bound.eval(&env, row).map_err(out_of_place)? {
             crate::value::Value::Bool(false) => Err(SqlError::new(
                 SqlState::CHECK_VIOLATION,
                 format!(

@@ -1,4 +1,4 @@
-//! Functions of angles in degrees, and hyperbolic ones.
+//! Functions of angles, and hyperbolic ones.
 //!
 //! Those of degrees are exact where the result is a simple number: what is computed is scaled so that it is right at 30, 45 and 60
 //! degrees, as PostgreSQL does.
@@ -12,10 +12,17 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("sinh", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).sinh()))),
     strict("cosh", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).cosh()))),
     strict("tanh", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).tanh()))),
-    strict("asinh", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).asinh()))),
-    strict("acosh", &[Float8], Float8, |_, a| within(a, 1.0, f64::INFINITY, f64::acosh)),
+    strict("asinh", &[Float8], Float8, |_, a| {
+        let number = float(a, 0);
+        let large = || Value::Float(of_large(number.abs()).copysign(number));
+        Ok(if number.abs() > LARGE { large() } else { Value::Float(number.asinh()) })
+    }),
+    strict("acosh", &[Float8], Float8, |_, a| within(a, 1.0, f64::INFINITY, arc_hyperbolic_cosine)),
     strict("atanh", &[Float8], Float8, |_, a| within(a, -1.0, 1.0, f64::atanh)),
-    strict("cot", &[Float8], Float8, |_, a| Ok(Value::Float(1.0 / float(a, 0).tan()))),
+    strict("cot", &[Float8], Float8, |_, a| of_radians(a, |angle| 1.0 / angle.tan())),
+    strict("sin", &[Float8], Float8, |_, a| of_radians(a, f64::sin)),
+    strict("cos", &[Float8], Float8, |_, a| of_radians(a, f64::cos)),
+    strict("tan", &[Float8], Float8, |_, a| of_radians(a, f64::tan)),
     strict("sind", &[Float8], Float8, |_, a| of_angle(a, |angle| angle.sign_of_sine * angle.sine())),
     strict("cosd", &[Float8], Float8, |_, a| of_angle(a, |angle| angle.sign_of_cosine * angle.cosine())),
     strict("tand", &[Float8], Float8, |_, a| {
@@ -30,7 +37,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     strict("asind", &[Float8], Float8, |_, a| within(a, -1.0, 1.0, arc_sine)),
     strict("acosd", &[Float8], Float8, |_, a| {
-        within(a, -1.0, 1.0, |x| if x >= 0.0 { 90.0 - arc_sine(x) } else { 90.0 + arc_sine(-x) })
+        within(a, -1.0, 1.0, |x| if x >= 0.0 { arc_cosine(x) } else { 90.0 + arc_sine(-x) })
     }),
     strict("atand", &[Float8], Float8, |_, a| Ok(Value::Float(in_degrees(float(a, 0).atan())))),
     strict("atan2d", &[Float8, Float8], Float8, |_, a| {
@@ -103,6 +110,14 @@ fn small_cosine(degrees: f64) -> f64 {
     1.0 - below_one(degrees) / below_one(60.0) / 2.0
 }
 
+fn of_radians(values: &[Value], of: fn(f64) -> f64) -> Result<Value, SqlError> {
+    let radians = float(values, 0);
+    if radians.is_infinite() {
+        return Err(out_of_range());
+    }
+    Ok(Value::Float(of(radians)))
+}
+
 fn of_angle(values: &[Value], of: fn(Angle) -> f64) -> Result<Value, SqlError> {
     let degrees = float(values, 0);
     if degrees.is_infinite() {
@@ -116,7 +131,23 @@ fn arc_sine(x: f64) -> f64 {
     if x < 0.0 {
         return -arc_sine(-x);
     }
-    if x <= 0.5 { x.asin() / 0.5_f64.asin() * 30.0 } else { 90.0 - x.acos() / 0.5_f64.acos() * 60.0 }
+    if x <= 0.5 { x.asin() / 0.5_f64.asin() * 30.0 } else { 90.0 - arc_cosine(x) }
+}
+
+/// The arc cosine of a number from 0 on, in degrees.
+fn arc_cosine(x: f64) -> f64 {
+    if x <= 0.5 { 90.0 - arc_sine(x) } else { x.acos() / 0.5_f64.acos() * 60.0 }
+}
+
+/// Beyond this number the inverses of the hyperbolic sine and cosine are the logarithm of twice the number, which may be too large itself.
+const LARGE: f64 = 1e300;
+
+fn of_large(x: f64) -> f64 {
+    x.ln() + std::f64::consts::LN_2
+}
+
+fn arc_hyperbolic_cosine(x: f64) -> f64 {
+    if x > LARGE { of_large(x) } else { x.acosh() }
 }
 
 fn in_degrees(radians: f64) -> f64 {

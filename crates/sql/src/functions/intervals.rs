@@ -86,6 +86,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("timezone", &[Text, Timestamptz], Timestamp, |_, a| in_zone(text(a, 0), moment(a, 1), 1)),
 ];
 
+/// The first moment that a timestamp may be, in 4713 BC.
+const FIRST_MOMENT: i64 = -210_866_803_200_000_000;
+
 /// The beginning of the bin that a moment is in, where one begins at the third argument and each is as long as the first.
 fn date_bin(values: &[Value]) -> Result<Value, SqlError> {
     let (stride, moment, origin) = (span(values, 0), moment(values, 1), moment(values, 2));
@@ -101,7 +104,8 @@ fn date_bin(values: &[Value]) -> Result<Value, SqlError> {
         return Err(wrong("stride must be greater than zero"));
     }
     let since = moment.checked_sub(origin).ok_or_else(|| wrong("interval out of range"))?;
-    Ok(Value::Timestamp(moment - since.rem_euclid(length)))
+    let begin = moment.checked_sub(since.rem_euclid(length)).filter(|begin| *begin >= FIRST_MOMENT);
+    begin.map(Value::Timestamp).ok_or_else(|| wrong("timestamp out of range"))
 }
 
 fn span(values: &[Value], at: usize) -> Interval {

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
+use super::texts::bounded;
 use super::{Function, int, invalid_parameter, strict, text};
 use crate::error::{SqlError, SqlState};
 use crate::types::SqlType::{Bytea, Int4, Int8, Name, Text};
@@ -17,7 +18,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("bit_count", &[Bytea], Int8, |_, a| {
         Ok(Value::Int(octets(a, 0).iter().map(|octet| i64::from(octet.count_ones())).sum()))
     }),
-    strict("byteacat", &[Bytea, Bytea], Bytea, |_, a| Ok(of([octets(a, 0), octets(a, 1)].concat()))),
+    strict("byteacat", &[Bytea, Bytea], Bytea, |_, a| joined(&[octets(a, 0), octets(a, 1)])),
     strict("substring", &[Bytea, Int4], Bytea, |_, a| part(a, None)),
     strict("substring", &[Bytea, Int4, Int4], Bytea, |_, a| part(a, Some(int(a, 2)))),
     strict("substr", &[Bytea, Int4], Bytea, |_, a| part(a, None)),
@@ -72,6 +73,11 @@ fn of(octets: Vec<u8>) -> Value {
     Value::Bytes(octets.into())
 }
 
+fn joined(parts: &[&[u8]]) -> Result<Value, SqlError> {
+    bounded(parts.iter().map(|part| part.len()).sum())?;
+    Ok(of(parts.concat()))
+}
+
 #[cold]
 fn negative_length() -> SqlError {
     SqlError::new(SqlState("22011"), "negative substring length not allowed")
@@ -119,7 +125,7 @@ fn overlay(values: &[Value], count: i64) -> Result<Value, SqlError> {
     }
     let place = |place: i64| usize::try_from(place.max(0)).unwrap_or(0).min(whole.len());
     let (before, behind) = (&whole[..place(first - 1)], &whole[place((first - 1).saturating_add(count))..]);
-    Ok(of([before, octets(values, 1), behind].concat()))
+    joined(&[before, octets(values, 1), behind])
 }
 
 /// The place of a byte, or of a bit, of the first argument, from 0.
@@ -143,11 +149,13 @@ fn check_encoding(name: &str) -> Result<(), SqlError> {
 
 fn from_text<'a>(octets: &'a [u8], encoding: &str) -> Result<&'a str, SqlError> {
     check_encoding(encoding)?;
-    std::str::from_utf8(octets).map_err(|error| {
-        let wrong = octets.get(error.valid_up_to()).copied().unwrap_or(0);
-        SqlError::new(
-            SqlState("22021"),
-            format!("invalid byte sequence for encoding \"UTF8\": 0x{wrong:02x}"),
-        )
-    })
+    let valid = std::str::from_utf8(octets).map_err(|error| error.valid_up_to());
+    let wrong = match valid.map(|text| (text, text.find('\0'))) {
+        Ok((text, None)) => return Ok(text),
+        Ok((_, Some(zero))) => zero,
+        Err(invalid) => invalid,
+    };
+    let octet = octets.get(wrong).copied().unwrap_or(0);
+    let message = format!("invalid byte sequence for encoding \"UTF8\": 0x{octet:02x}");
+    Err(SqlError::new(SqlState("22021"), message))
 }

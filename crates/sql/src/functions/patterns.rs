@@ -3,10 +3,9 @@
 //! Owns: which matches there are, and what is made of them. Never: matches by itself; `regex-lite` does, whose grammar is not all of
 //! PostgreSQL's (`docs/sql.md`).
 
-use std::fmt::Write as _;
-
 use regex_lite::{Captures, Regex, RegexBuilder};
 
+use super::texts::bounded;
 use super::{Function, int, invalid_parameter, strict, text};
 use crate::error::{SqlError, SqlState};
 use crate::types::SqlType::{Bool, Int4, Text, TextArray};
@@ -67,9 +66,17 @@ fn regex(values: &[Value], flags: &str) -> Result<Regex, SqlError> {
             .hint("The options are g and i."));
     }
     let mut builder = RegexBuilder::new(text(values, 1));
-    builder.case_insensitive(flags.contains('i')).size_limit(1 << 20).build().map_err(|error| {
-        SqlError::new(SqlState::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {error}"))
-    })
+    builder
+        .case_insensitive(flags.contains('i'))
+        .dot_matches_new_line(true)
+        .size_limit(1 << 20)
+        .build()
+        .map_err(|error| {
+            SqlError::new(
+                SqlState::INVALID_REGULAR_EXPRESSION,
+                format!("invalid regular expression: {error}"),
+            )
+        })
 }
 
 /// The flags of a function for which `g` has no meaning.
@@ -84,32 +91,55 @@ fn like(values: &[Value], flags: &str) -> Result<Value, SqlError> {
     Ok(Value::Bool(regex(values, flags)?.is_match(text(values, 0))))
 }
 
-fn replace(values: &[Value], flags: &str) -> Result<Value, SqlError> {
-    let (found, whole, with) = (regex(values, flags)?, text(values, 0), replacement(text(values, 2)));
-    let replaced =
-        if flags.contains('g') { found.replace_all(whole, &*with) } else { found.replace(whole, &*with) };
-    Ok(Value::from(replaced.into_owned()))
+/// A part of the text that replaces a match.
+enum Part {
+    Text(String),
+    Group(usize),
 }
 
-/// The text that replaces a match, in the words of the library: `\1` is a group, and `$` is itself.
-fn replacement(with: &str) -> String {
-    let mut out = String::new();
-    let mut characters = with.chars();
+/// The text that replaces a match: `\1` to `\9` are groups, `\&` is all of it, and `\\` is a backslash.
+fn replacement(with: &str) -> Vec<Part> {
+    let (mut parts, mut text) = (Vec::new(), String::new());
+    let mut characters = with.chars().peekable();
     while let Some(c) = characters.next() {
-        match c {
-            '$' => out.push_str("$$"),
-            '\\' => match characters.next() {
-                Some('&') => out.push_str("${0}"),
-                Some(digit) if digit.is_ascii_digit() => {
-                    let _ = write!(out, "${{{digit}}}");
-                }
-                Some(other) => out.push(other),
-                None => out.push('\\'),
-            },
-            other => out.push(other),
+        let next = if c == '\\' { characters.peek().copied() } else { None };
+        let group = match next {
+            Some('&') => Some(0),
+            Some(digit @ '1'..='9') => digit.to_digit(10).map(|digit| digit as usize),
+            _ => None,
+        };
+        if let Some(group) = group {
+            parts.push(Part::Text(std::mem::take(&mut text)));
+            parts.push(Part::Group(group));
+        } else {
+            text.push(c);
+        }
+        if group.is_some() || next == Some('\\') {
+            characters.next();
         }
     }
-    out
+    parts.push(Part::Text(text));
+    parts
+}
+
+fn replace(values: &[Value], flags: &str) -> Result<Value, SqlError> {
+    let (pattern, whole, with) = (regex(values, flags)?, text(values, 0), replacement(text(values, 2)));
+    let most = if flags.contains('g') { usize::MAX } else { 1 };
+    let (mut out, mut begin) = (String::new(), 0);
+    for found in matches(&pattern, whole).take(most) {
+        let Some((start, end)) = found.get(0).map(|all| (all.start(), all.end())) else { continue };
+        out.push_str(&whole[begin..start]);
+        begin = end;
+        for part in &with {
+            out.push_str(match part {
+                Part::Text(text) => text,
+                Part::Group(group) => found.get(*group).map_or("", |part| part.as_str()),
+            });
+        }
+        bounded(out.len() + whole.len() - begin)?;
+    }
+    out.push_str(&whole[begin..]);
+    Ok(Value::from(out))
 }
 
 /// The matches of a pattern from a byte on, as PostgreSQL goes through them: behind an empty one it goes on at the next character, and an

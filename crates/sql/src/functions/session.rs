@@ -97,7 +97,7 @@ pub(crate) fn changes_session(name: &str) -> bool {
 pub(crate) const NEEDS_LOCK: SqlState = SqlState("\0lock");
 
 /// Returns the error of a statement in which an expression waits where none can; other errors as they are.
-pub(crate) fn told(error: SqlError) -> SqlError {
+pub(crate) fn out_of_place(error: SqlError) -> SqlError {
     let (what, hint) = match error.code {
         NEEDS_LOCK => (
             "a function that waits for an advisory lock".to_owned(),

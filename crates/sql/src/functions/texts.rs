@@ -90,7 +90,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
 ];
 
 /// Refuses a text that would be too long.
-fn bounded(bytes: usize) -> Result<(), SqlError> {
+pub(super) fn bounded(bytes: usize) -> Result<(), SqlError> {
     if bytes <= MAX_BYTES {
         return Ok(());
     }

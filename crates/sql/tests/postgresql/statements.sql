@@ -1277,3 +1277,15 @@ select lower('A') within group (order by 1)
 select percentile_disc(0.5) within group (order by v) over () from (values (1)) t(v)
 select mode(1) within group (order by v) from (values (1)) t(v)
 select percentile_cont(0.5) within group (order by v) - avg(v) from (values (1.5), (2.5), (8)) t(v) having count(*) > 1
+-- What a review found.
+select regexp_replace('abc','b','\n'), regexp_replace('abc','b','[\0]'), regexp_replace('abc','b','a\\\\b'), regexp_replace('abc','b','<\&>'), regexp_replace('abc','b','x\'), regexp_replace('abc','(b)(x)?','[\1\2]')
+select regexp_replace('abc','b*','X','g'), regexp_replace('abc','x*','-','g'), regexp_replace('abc','','-'), regexp_count('abc','b*')
+select regexp_like(E'a\nb','a.b'), regexp_count(E'a\nb','.'), E'a\nb' ~ '^a.b$', E'a\nb' ~ 'a$'
+select date_bin('106751991 days', timestamp '1900-01-01', timestamp '1900-01-02') is null
+select percentile_cont(0.5) within group (order by v) from (values ('Infinity'::float8)) t(v)
+select percentile_cont(distinct 0.5) within group (order by v) from (values (1)) t(v)
+select acosd(0.9), acosd(0.9999999999999999), asind(0.9), acosd(1), acosd(-1)
+select sin('infinity'::float8)
+select cot('infinity'::float8)
+select round(acosh(1e308::float8)::numeric, 6), round(asinh(1e308::float8)::numeric, 6)
+select convert_from('\x00', 'UTF8')
