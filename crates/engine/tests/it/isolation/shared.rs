@@ -416,3 +416,40 @@ fn the_controller_shares_what_all_read_until_it_is_written() {
     assert_eq!(row.map(|row| row.value as u64), Some(written));
     db.verify().expect("nothing is wrong");
 }
+
+#[test]
+fn reads_in_place_are_counted_apart() {
+    let mut adaptation = Adaptation { sample_every: 1, ..Adaptation::default() };
+    let controller = &mut adaptation.controller;
+    // It is the test that looks at what was observed.
+    (controller.interval, controller.interval_max) = (Duration::from_secs(3600), Duration::from_secs(3600));
+    let db = Database::builder(shared_items()).workers(2).huge_pages(false).adaptation(adaptation);
+    let db = db.in_memory().expect("it opens");
+    let items = db.table::<Items>().expect("it is there");
+    let added = db.run(items.at(&80), async move |tx| {
+        tx.join_all([10, 80].map(|key| items.insert(key, item(0)))).await.map(drop)
+    });
+    added.expect("the rows are new");
+    let read = |key: u64| {
+        let run = async move |session: Session| {
+            for _ in 0..1_000 {
+                session.run(&items.at(&10), async move |tx| tx.get(items, key).await).await?;
+            }
+            Ok::<_, Abort>(())
+        };
+        let session = db.spawn_session(WorkerId(0), run).expect("the database is open");
+        session.join().expect("it ends").expect("the rows are read");
+        db.workload_trace().expect("it is observed")
+    };
+    let own = read(10);
+    assert_eq!(own.in_place_cycles, 0, "worker 0 owns row 10");
+    read(80);
+    assert_eq!(db.statistics().lent, 1);
+    let lent = read(80);
+    assert!(
+        lent.in_place_cycles > 0 && lent.samples < own.samples,
+        "{:?} and {:?}",
+        lent.samples,
+        own.samples
+    );
+}
