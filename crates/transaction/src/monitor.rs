@@ -36,7 +36,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use atrapos_partition::monitor::{Meetings, PartitionMonitor};
-use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::partition::{Partition, PartitionId, Tables};
 use atrapos_partition::schema::{Catalog, TableId};
 use atrapos_runtime::{Clock, Ticks, WorkerId};
 use atrapos_storage::KeyBuf;
@@ -364,7 +364,8 @@ impl Monitor {
         let mut tables = worker.shard().tables.borrow_mut();
         let mut own = 0;
         for access in touched {
-            if !tables.owned_at(access.partition).is_some_and(|partition| !partition.is_borrowed()) {
+            let is_in_place = tables.owned_at(access.partition).is_none_or(Partition::is_borrowed);
+            if is_in_place {
                 continue;
             }
             own += 1;
