@@ -147,6 +147,8 @@ pub struct Definer<J> {
     has_index: bool,
     /// Number of columns added to the lists.
     lists: u64,
+    /// The end of a drop of the cells whose outcome was not reported, if it has taken effect.
+    dropped: Option<Entry>,
 }
 
 impl<J: Journal> Definer<J> {
@@ -157,9 +159,10 @@ impl<J: Journal> Definer<J> {
     pub fn new(db: &impl Definable, shared: &Arc<Shared>, journal: J) -> Result<Definer<J>, String> {
         let session = shared.session(SESSION);
         let random = Random::of_stream(shared.seed ^ 0x6465_6669_6e65, session);
-        let (last, cells, has_index, lists) = Default::default();
+        let (last, cells, has_index, lists, dropped) = Default::default();
         let shared = Arc::clone(shared);
-        let mut definer = Definer { shared, session, journal, random, last, cells, has_index, lists };
+        let mut definer =
+            Definer { shared, session, journal, random, last, cells, has_index, lists, dropped };
         let slots: Vec<u64> = (1..SLOTS).map(|slot| list_key(slot, 0)).collect();
         let bytes = ColumnDef::new("bytes", ColumnType::VarBytes);
         let tombs = table(Tombs::NAME, ["id", "version", "over"].map(unsigned).to_vec(), &[]);
@@ -248,14 +251,22 @@ impl<J: Journal> Definer<J> {
         let (session, version) = (self.session, self.last + 1);
         let writes = vec![(DEFINITION, version)];
         self.journal.write(Entry::Begins { session, at: self.shared.now(), writes, appends: vec![] })?;
-        if told(statement())? == Progress::Ended {
+        let progress = told(statement())?;
+        let events = vec![Event::Write { key: DEFINITION, found, version, group }];
+        let end = Entry::Ends { session, at: self.shared.now(), outcome: Outcome::Committed, events };
+        if progress == Progress::Ended {
+            self.dropped = group.is_none().then_some(end);
             return Ok(Progress::Ended);
         }
         self.last = version;
-        let events = vec![Event::Write { key: DEFINITION, found, version, group }];
-        let (at, outcome) = (self.shared.now(), Outcome::Committed);
-        self.journal.write(Entry::Ends { session, at, outcome, events })?;
+        self.journal.write(end)?;
         Ok(Progress::Made)
+    }
+
+    /// Returns the end of a drop of the cells whose outcome was not reported. It belongs to the history if the table turns out to be gone:
+    /// what is gone has no version that would say so.
+    pub fn dropped(self) -> Option<Entry> {
+        self.dropped
     }
 }
 

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atrapos::sim::{Outcome, Simulation};
-use atrapos::{Builder, Database, Session, Statistics, WorkerId};
+use atrapos::{Builder, Database, Session, Statistics, Table as _, WorkerId};
 use atrapos_durability::file::{FileSystem, ModelFiles};
 use atrapos_history::{Entry, History, ListReport, Report};
+use atrapos_proof::histories::schema::Cells;
 use atrapos_proof::histories::{
     Definer, Journal, Progress, Shared, look_at_everything, run, run_client, schema, scheme_changes,
 };
@@ -197,6 +198,7 @@ fn observed_after_crash(
     kept: &Kept,
     builder: Builder,
     shared: &Arc<Shared>,
+    dropped: Option<Entry>,
 ) -> Result<Observed, String> {
     let left = if random.below(2) == 0 { files.power_cut(random.bits()) } else { files.kill() };
     let (trace, statistics, mut entries) = (simulation.trace_hash(), simulation.statistics(), kept.entries());
@@ -204,6 +206,7 @@ fn observed_after_crash(
     let builder = builder.workers(1 + random.below(3) as usize);
     let builder = builder.pin(false).huge_pages(false).files(Arc::new(left));
     let db = builder.open(Path::new(DIRECTORY)).map_err(|error| format!("it does not open: {error}"))?;
+    entries.extend(dropped.filter(|_| db.table_named(Cells::NAME).is_err()));
     let journals = run(&db, shared, vec![Vec::new()], false)?;
     entries.extend(journals.into_iter().flatten());
     let checked = judge(entries.clone())?;
@@ -228,7 +231,7 @@ fn crashed(seed: u64) -> Result<Observed, String> {
         wrong?;
     }
     let after = Shared::new(seed, 1, 0);
-    observed_after_crash(simulation, &files, &mut random, &kept, Database::builder(schema()), &after)
+    observed_after_crash(simulation, &files, &mut random, &kept, Database::builder(schema()), &after, None)
 }
 
 #[test]
@@ -338,7 +341,15 @@ fn defined_and_crashed(seed: u64) -> Result<Observed, String> {
         wrong?;
     }
     let after = Shared::after_statements(seed, 1, 0);
-    observed_after_crash(simulation, &files, &mut random, &kept, Database::existing(), &after)
+    observed_after_crash(
+        simulation,
+        &files,
+        &mut random,
+        &kept,
+        Database::existing(),
+        &after,
+        definer.dropped(),
+    )
 }
 
 #[test]
