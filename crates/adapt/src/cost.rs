@@ -2,7 +2,8 @@
 //!
 //! Owns: RU, TS and the objective that joins them. Never: searches.
 //!
-//! With `T` the cycles of all actions, those on lent partitions included (they are spread evenly, whatever the scheme), `N` the available workers, `M` the tables and `cuts` the partitions less `M`:
+//! With `T` the cycles of all actions, `N` the available workers, `M` the tables and `cuts` the partitions less `M`, where actions on lent
+//! partitions are spread evenly over the workers, whatever the scheme:
 //!
 //! ```text
 //! RU(S, W) = sum over workers |RU(c) - RU_avg|             cycles; RU(c): cost of all actions on partitions of c

@@ -382,7 +382,7 @@ pub(crate) struct Plan {
     pub(crate) tells_of_locks: bool,
     /// Set if it tells of the sizes of tables, so that workers are asked for them before.
     pub(crate) tells_of_sizes: bool,
-    /// Set if its functions may change settings or take advisory locks.
+    /// Set if its functions may change settings, take advisory locks, or sleep.
     pub(crate) changes_session: bool,
 }
 

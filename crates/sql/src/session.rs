@@ -54,10 +54,10 @@ impl Session {
 
     /// Begins an attempt to run a statement: what an earlier one has set and locked counts for nothing.
     pub(crate) fn begin_attempt(&self) {
-        self.taken.to_sleep.store(0, Ordering::Relaxed);
         if !self.taken.is_touched.load(Ordering::Relaxed) {
             return;
         }
+        self.taken.to_sleep.store(0, Ordering::Relaxed);
         let mut done = self.taken.done();
         done.settings.clear();
         for locked in std::mem::take(&mut done.locked) {
@@ -105,6 +105,7 @@ impl Taken {
 
     /// Has the statement sleep for some time more.
     pub(crate) fn sleep(&self, time: Duration) {
+        self.is_touched.store(true, Ordering::Relaxed);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.to_sleep.fetch_add(micros, Ordering::Relaxed);
     }

@@ -72,52 +72,51 @@ impl Observed {
     /// Returns the time that accesses to lent partitions took on all workers, in ticks: as recorded, or scaled to the time that the workers were
     /// busy, as [`busy`](Observed::busy) is.
     pub(super) fn in_place(&self) -> u64 {
-        let scale = self.busy_per_recorded().unwrap_or(1.0);
-        let ticks = self.workers.iter().map(|worker| self.share_of(worker, worker.in_place as f64, scale));
-        ticks.sum::<f64>().round() as u64
+        let recorded = self.workers.iter().map(|worker| worker.in_place as f64);
+        let ticks: f64 = match self.busy_per_recorded() {
+            Some(scales) => recorded.zip(scales).map(|(ticks, scale)| ticks * scale).sum(),
+            None => recorded.sum(),
+        };
+        ticks.round() as u64
     }
 
     /// Returns the time that each worker was busy for what it owns, in ticks. Empty if no worker was saturated.
+    pub(super) fn busy(&self) -> Vec<u64> {
+        let scales = self.busy_per_recorded().unwrap_or_default();
+        self.workers
+            .iter()
+            .zip(scales)
+            .map(|(worker, scale)| (load_of(worker) * scale).round() as u64)
+            .collect()
+    }
+
+    /// Returns the time that each worker was busy over what it has recorded; `None` if no worker was saturated.
     ///
     /// A worker that is not saturated spends a part of its busy time looking for work, which costs as much however little it finds; what it
-    /// has recorded is scaled as that of the saturated ones.
-    pub(super) fn busy(&self) -> Vec<u64> {
-        let Some(scale) = self.busy_per_recorded() else { return Vec::new() };
-        self.workers.iter().map(|worker| self.share_of(worker, load_of(worker), scale) as u64).collect()
+    /// has recorded is scaled as that of the saturated ones. Workers that share threads are saturated together.
+    fn busy_per_recorded(&self) -> Option<Vec<f64>> {
+        let in_turns = is_saturated(self.workers.iter().filter(|worker| worker.of_thread > 1));
+        let of_saturated = |worker: &WorkerCollected| {
+            let saturated =
+                if worker.of_thread > 1 { in_turns } else { is_saturated(std::iter::once(worker)) };
+            let (busy, all) = (worker.busy.0 as f64, recorded(worker));
+            (saturated && busy > 0.0 && all > 0.0).then_some((busy, all))
+        };
+        let known: Vec<Option<(f64, f64)>> = self.workers.iter().map(of_saturated).collect();
+        let sums =
+            known.iter().flatten().copied().reduce(|sums, worker| (sums.0 + worker.0, sums.1 + worker.1));
+        let (busy, all) = sums?;
+        Some(known.into_iter().map(|own| own.map_or(busy / all, |(busy, all)| busy / all)).collect())
     }
+}
 
-    /// Returns the part of a worker's busy time for a part of what it has recorded; of one that is not saturated, what was recorded, scaled.
-    fn share_of(&self, worker: &WorkerCollected, part: f64, scale: f64) -> f64 {
-        let all = recorded(worker);
-        if self.busy_per_recorded().is_some() && self.is_saturated(worker) && all > 0.0 {
-            worker.busy.0 as f64 * part / all
-        } else {
-            part * scale
-        }
-    }
-
-    /// Returns the time that saturated workers were busy over what they have recorded; nothing if there are none.
-    fn busy_per_recorded(&self) -> Option<f64> {
-        let saturated =
-            self.workers.iter().filter(|worker| self.is_saturated(worker) && recorded(worker) > 0.0);
-        let (busy, all) = saturated
-            .fold((0.0, 0.0), |(busy, all), worker| (busy + worker.busy.0 as f64, all + recorded(worker)));
-        (all > 0.0).then(|| busy / all)
-    }
-
-    /// Returns true if the worker, or those that share threads, spent nearly all of their time on work.
-    fn is_saturated(&self, worker: &WorkerCollected) -> bool {
-        let shares = worker.of_thread > 1;
-        let alike = self
-            .workers
-            .iter()
-            .filter(|other| if shares { other.of_thread > 1 } else { std::ptr::eq(*other, worker) });
-        let (busy, time) = alike.fold((0.0, 0.0), |(busy, time), other| {
-            let of_thread = (other.busy.0 + other.idle.0) as f64 / other.of_thread as f64;
-            (busy + other.busy.0 as f64, time + of_thread)
-        });
-        worker.busy.0 > 0 && busy >= SATURATED * time
-    }
+/// Returns true if these workers spent nearly all time of their threads on work.
+fn is_saturated<'w>(workers: impl Iterator<Item = &'w WorkerCollected>) -> bool {
+    let (busy, time) = workers.fold((0.0, 0.0), |(busy, time), worker| {
+        let of_thread = (worker.busy.0 + worker.idle.0) as f64 / worker.of_thread as f64;
+        (busy + worker.busy.0 as f64, time + of_thread)
+    });
+    busy > 0.0 && busy >= SATURATED * time
 }
 
 /// Returns what a worker has recorded, on its own partitions and on those that others have lent, in ticks.

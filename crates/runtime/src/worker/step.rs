@@ -236,12 +236,13 @@ impl<S: Shard> Worker<S> {
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {
-        if self.incoming.len() <= RINGS_SEEN {
+        let rings = self.incoming.len();
+        if rings <= RINGS_SEEN {
             return self.incoming.iter().any(Consumer::has_published);
         }
         let begin = self.rings_seen.get();
-        self.rings_seen.set((begin + RINGS_SEEN) % self.incoming.len());
-        self.incoming.iter().cycle().skip(begin).take(RINGS_SEEN).any(Consumer::has_published)
+        self.rings_seen.set((begin + RINGS_SEEN) % rings);
+        (begin..begin + RINGS_SEEN).any(|at| self.incoming[at % rings].has_published())
     }
 
     /// The time by which this worker must be stepped again, if nothing arrives; [`Ticks::MAX`] for never.

@@ -23,6 +23,10 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("sin", &[Float8], Float8, |_, a| of_radians(a, f64::sin)),
     strict("cos", &[Float8], Float8, |_, a| of_radians(a, f64::cos)),
     strict("tan", &[Float8], Float8, |_, a| of_radians(a, f64::tan)),
+    strict("asin", &[Float8], Float8, |_, a| within(a, -1.0, 1.0, f64::asin)),
+    strict("acos", &[Float8], Float8, |_, a| within(a, -1.0, 1.0, f64::acos)),
+    strict("atan", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).atan()))),
+    strict("atan2", &[Float8, Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).atan2(float(a, 1))))),
     strict("sind", &[Float8], Float8, |_, a| of_angle(a, |angle| angle.sign_of_sine * angle.sine())),
     strict("cosd", &[Float8], Float8, |_, a| of_angle(a, |angle| angle.sign_of_cosine * angle.cosine())),
     strict("tand", &[Float8], Float8, |_, a| {

@@ -40,10 +40,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("cbrt", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).cbrt()))),
     strict("degrees", &[Float8], Float8, |_, a| finite(float(a, 0).to_degrees())),
     strict("radians", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).to_radians()))),
-    strict("asin", &[Float8], Float8, |_, a| in_domain(float(a, 0).asin())),
-    strict("acos", &[Float8], Float8, |_, a| in_domain(float(a, 0).acos())),
-    strict("atan", &[Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).atan()))),
-    strict("atan2", &[Float8, Float8], Float8, |_, a| Ok(Value::Float(float(a, 0).atan2(float(a, 1))))),
     strict("factorial", &[Int8], Num, |_, a| {
         let last = i128::from(int(a, 0));
         if last < 0 {
@@ -142,13 +138,6 @@ fn logarithm(number: f64, of: fn(f64) -> f64) -> Result<Value, SqlError> {
         return Ok(Value::Float(of(number)));
     }
     Err(SqlError::new(SqlState("2201E"), "cannot take logarithm of a number that is not positive"))
-}
-
-fn in_domain(number: f64) -> Result<Value, SqlError> {
-    if number.is_nan() {
-        return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "input is out of range"));
-    }
-    Ok(Value::Float(number))
 }
 
 fn gcd(one: i64, other: i64, ty: SqlType) -> Result<i64, SqlError> {

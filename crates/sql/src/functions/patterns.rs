@@ -189,7 +189,7 @@ fn all_groups(values: &[Value], flags: &str) -> Result<Value, SqlError> {
     Ok(Value::Array(found.map(|found| groups(&found)).collect()))
 }
 
-/// What is between matches. An empty one at an end of the text, or right behind another one, divides nothing.
+/// Splits a text at the matches. An empty one at an end of the text, or right behind another one, divides nothing.
 fn split(values: &[Value], flags: &str) -> Result<Value, SqlError> {
     let (pattern, whole) = (regex(values, flags)?, text(values, 0));
     let (mut parts, mut begin) = (Vec::new(), 0);
