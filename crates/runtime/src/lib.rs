@@ -39,6 +39,7 @@ mod current;
 mod handle;
 mod host;
 mod inbox;
+mod incoming;
 mod outgoing;
 mod park;
 mod planted;

@@ -17,7 +17,7 @@ use rand::RngExt;
 
 use crate::clock::{Clock, Ticks};
 use crate::handle::Handle;
-use crate::ring::ring;
+use crate::incoming::Incoming;
 use crate::rng::{Rng, Seed};
 use crate::shared::{Phase, Shared, worker_id};
 use crate::worker::{Limits, Parts, Shard, Worker};
@@ -63,14 +63,12 @@ impl<S: Shard> Pump<S> {
         let clock = Clock::virtual_from(Ticks(1_000_000));
         let (shared, lanes) = Shared::new(workers, INBOX_SLOTS, clock.clone());
         let mut outgoing: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        let mut incoming: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        for producers in &mut outgoing {
-            for consumers in &mut incoming {
-                let (producer, consumer) = ring(ring_bytes);
-                producers.push(producer);
-                consumers.push(consumer);
-            }
-        }
+        let mut make_rings = || {
+            let (producers, incoming) = Incoming::new(workers, ring_bytes);
+            outgoing.iter_mut().zip(producers).for_each(|(outgoing, producer)| outgoing.push(producer));
+            incoming
+        };
+        let incoming: Vec<_> = (0..workers).map(|_| make_rings()).collect();
         let ends = outgoing.into_iter().zip(incoming).zip(lanes);
         let workers = ends.enumerate().map(|(index, ((outgoing, incoming), lanes))| {
             let id = worker_id(index);

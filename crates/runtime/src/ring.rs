@@ -1,13 +1,17 @@
 //! A single-producer single-consumer byte ring that carries closures.
 //!
 //! Owns: the ring's memory, the two indices, and every closure between `push` and its run. One ring lies between each
-//! ordered pair of workers (the inbox of `Virtual domains §5.2`, split by sender so that no two senders meet).
+//! ordered pair of workers (the inbox of `Virtual domains §5.2`, split by sender so that no two senders meet in one).
 //! Never: blocks, allocates after construction, or uses an atomic read-modify-write.
 //!
 //! # Layout
 //! Records lie back to back at multiples of 16 bytes: a 16-byte header (function, record length) and the closure
 //! inline. A record never wraps: what is left before the end of the memory becomes a pad record without a function.
 //! Indices count bytes from the ring's beginning and are never reduced; their low bits are the position.
+//!
+//! The producers' indices of the rings to one receiver are one array ([`Tails`]): each in a line of its own where the rings are
+//! few, side by side where they are many (as the clients of `Virtual domains §5.2` share a line of responses), since a receiver looks at
+//! all of them in each step.
 //!
 //! # Protocol
 //! The producer writes records privately and makes them visible with one release store in [`Producer::publish`]. The
@@ -47,9 +51,41 @@ pub const RING_BYTES_MAX: usize = 1 << 30;
 /// A record may take at most this share of a ring; larger closures are boxed.
 const RECORD_SHARE: usize = 8;
 
+/// The number of rings to one receiver up to which each index has a line of its own.
+const SPREAD_MAX: usize = 8;
+/// Indices in a line (of the pair of lines that processors fetch together).
+const INDICES_OF_LINE: usize = 16;
+
+/// The producers' indices of the rings to one receiver: of each ring, everything below is published. Written by the producers.
+pub(crate) struct Tails {
+    lines: Box<[CachePadded<[AtomicUsize; INDICES_OF_LINE]>]>,
+    /// The distance of two rings' indices.
+    stride: usize,
+}
+
+impl Tails {
+    fn new(rings: usize) -> Self {
+        let stride = if rings <= SPREAD_MAX { INDICES_OF_LINE } else { 1 };
+        let line = |_| CachePadded::new(std::array::from_fn(|_| AtomicUsize::new(0)));
+        Self { lines: (0..(rings * stride).div_ceil(INDICES_OF_LINE)).map(line).collect(), stride }
+    }
+
+    /// The index of one ring.
+    ///
+    /// # Panics
+    /// If there is no such ring.
+    #[inline(always)]
+    pub(crate) fn of(&self, ring: usize) -> &AtomicUsize {
+        let at = ring * self.stride;
+        &self.lines[at / INDICES_OF_LINE][at % INDICES_OF_LINE]
+    }
+}
+
 struct Ring<C> {
-    /// Written by the producer: everything below is published.
-    tail: CachePadded<AtomicUsize>,
+    /// The index of this ring in `tails`.
+    tail: NonNull<AtomicUsize>,
+    /// What keeps it.
+    _tails: Arc<Tails>,
     /// Written by the consumer: everything below has been moved out.
     head: CachePadded<AtomicUsize>,
     buffer: NonNull<u8>,
@@ -67,6 +103,13 @@ unsafe impl<C> Sync for Ring<C> {}
 impl<C> Ring<C> {
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, 128).expect("a ring's capacity is a power of two below 2^30")
+    }
+
+    /// The producer's index: everything below is published.
+    #[inline(always)]
+    fn tail(&self) -> &AtomicUsize {
+        // SAFETY: an index of `_tails`, which is never moved and lives as long as this ring.
+        unsafe { self.tail.as_ref() }
     }
 }
 
@@ -102,7 +145,7 @@ unsafe fn take<C>(
 impl<C> Drop for Ring<C> {
     fn drop(&mut self) {
         let head = Cell::new(self.head.load(Ordering::Acquire));
-        let tail = self.tail.load(Ordering::Acquire);
+        let tail = self.tail().load(Ordering::Acquire);
         while head.get() != tail {
             // SAFETY: both ends are gone, so `[head, tail)` is ours; a null context drops the closure.
             unsafe { take::<C>(self.buffer, self.capacity - 1, &self.shadow, &head, std::ptr::null()) };
@@ -156,6 +199,17 @@ unsafe impl<C> Send for Consumer<C> {}
 /// If `bytes` is not a power of two between [`RING_BYTES_MIN`] and [`RING_BYTES_MAX`]; see [`ring_bytes_valid`].
 #[must_use]
 pub fn ring<C>(bytes: usize) -> (Producer<C>, Consumer<C>) {
+    ring_of(&Arc::new(Tails::new(1)), 0, bytes)
+}
+
+/// Makes `count` rings to one receiver like [`ring`], with their producers' indices.
+pub(crate) fn rings<C>(count: usize, bytes: usize) -> (Vec<Producer<C>>, Vec<Consumer<C>>, Arc<Tails>) {
+    let tails = Arc::new(Tails::new(count));
+    let (producers, consumers) = (0..count).map(|at| ring_of(&tails, at, bytes)).unzip();
+    (producers, consumers, tails)
+}
+
+fn ring_of<C>(tails: &Arc<Tails>, at: usize, bytes: usize) -> (Producer<C>, Consumer<C>) {
     assert!(
         ring_bytes_valid(bytes),
         "a ring takes a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX} bytes"
@@ -166,7 +220,8 @@ pub fn ring<C>(bytes: usize) -> (Producer<C>, Consumer<C>) {
     // SAFETY: the allocation has `bytes` bytes. Writing them all is the first touch that places the pages.
     unsafe { buffer.as_ptr().write_bytes(0, bytes) };
     let ring = Arc::new(Ring {
-        tail: CachePadded::new(AtomicUsize::new(0)),
+        tail: NonNull::from(tails.of(at)),
+        _tails: Arc::clone(tails),
         head: CachePadded::new(AtomicUsize::new(0)),
         buffer,
         capacity: bytes,
@@ -310,7 +365,7 @@ impl<C> Producer<C> {
         let fresh = tail != self.published.get();
         if fresh {
             self.published.set(tail);
-            self.ring.tail.store(tail, ordering(Bug::RingPublish, Ordering::Release));
+            self.ring.tail().store(tail, ordering(Bug::RingPublish, Ordering::Release));
         }
         fresh
     }
@@ -330,7 +385,7 @@ impl<C> Consumer<C> {
     #[inline]
     pub fn drain(&self, context: &C, records_max: usize) -> usize {
         if self.head.get() == self.tail_seen.get() {
-            let tail = self.ring.tail.load(Ordering::Acquire);
+            let tail = self.ring.tail().load(Ordering::Acquire);
             if tail == self.tail_seen.get() {
                 return 0;
             }
@@ -367,11 +422,17 @@ impl<C> Consumer<C> {
         end
     }
 
+    /// The index of the next record: all before it have been moved out.
+    #[inline(always)]
+    pub(crate) fn index(&self) -> usize {
+        self.head.get()
+    }
+
     /// Returns whether a published closure is waiting, by a fresh look at the producer's index.
     #[inline]
     #[must_use]
     pub fn has_published(&self) -> bool {
-        self.ring.tail.load(Ordering::Acquire) != self.head.get()
+        self.ring.tail().load(Ordering::Acquire) != self.head.get()
     }
 
     /// Hands the space of moved-out records back to the producer.

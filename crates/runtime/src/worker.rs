@@ -21,8 +21,9 @@ use crate::call::{self, Call, Calls, Reply};
 use crate::clock::{Clock, Ticks};
 use crate::current::Bearer;
 use crate::handle::Handle;
+use crate::incoming::Incoming;
 use crate::outgoing::{Backlog, Outgoing};
-use crate::ring::{Consumer, Producer};
+use crate::ring::Producer;
 use crate::rng::Seed;
 use crate::shared::{Host, Lanes, RuntimeId, Shared};
 use crate::stats::WorkerStats;
@@ -112,12 +113,10 @@ pub struct Worker<S: Shard> {
     polling: Ticks,
     /// The number of polls between two looks at the clock, by the length of the latest ones.
     untimed: Cell<usize>,
-    /// The ring from which on a task looks for messages next, where there are many.
-    rings_seen: Cell<usize>,
     /// Set if steps publish what they sent. The pump delays it to try other orders of events.
     publishing: Cell<bool>,
     received: Cell<u64>,
-    incoming: Box<[Consumer<Host<S>>]>,
+    incoming: Incoming<Host<S>>,
     lanes: Lanes<S>,
     stats: Arc<WorkerStats>,
     shared: Arc<Shared<S>>,
@@ -133,8 +132,7 @@ pub(crate) struct Parts<S: Shard> {
     pub(crate) shared: Arc<Shared<S>>,
     /// One per worker, by destination.
     pub(crate) outgoing: Vec<Producer<Host<S>>>,
-    /// One per worker, by origin.
-    pub(crate) incoming: Vec<Consumer<Host<S>>>,
+    pub(crate) incoming: Incoming<Host<S>>,
     pub(crate) lanes: Lanes<S>,
     pub(crate) limits: Limits,
     pub(crate) seed: Seed,
@@ -168,10 +166,9 @@ impl<S: Shard> Worker<S> {
             limits: Cell::new(limits),
             polling: shared.clock.ticks(step::POLLING),
             untimed: Cell::new(1),
-            rings_seen: Cell::new(0),
             publishing: Cell::new(true),
             received: Cell::new(0),
-            incoming: incoming.into_boxed_slice(),
+            incoming,
             lanes,
             stats: Arc::clone(&shared.port(id).stats),
             shared,

@@ -5,7 +5,8 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use crate::WorkerId;
-use crate::ring::{Consumer, Producer, ring};
+use crate::incoming::Incoming;
+use crate::ring::Producer;
 use crate::shared::{Host, lock};
 use crate::worker::Shard;
 
@@ -30,8 +31,7 @@ struct StartState<S: Shard> {
 pub(super) struct RingEnds<S: Shard> {
     /// By destination.
     pub(super) outgoing: Vec<Producer<Host<S>>>,
-    /// By origin.
-    pub(super) incoming: Vec<Consumer<Host<S>>>,
+    pub(super) incoming: Incoming<Host<S>>,
 }
 
 impl<S: Shard> Start<S> {
@@ -50,7 +50,7 @@ impl<S: Shard> Start<S> {
     /// nothing if the start was aborted.
     pub(super) fn exchange_rings(&self, to: &[WorkerId], ring_bytes: usize) -> Option<Vec<RingEnds<S>>> {
         let workers = lock(&self.state).producers.len();
-        let incoming: Vec<Vec<_>> = to.iter().map(|to| self.make_rings(*to, workers, ring_bytes)).collect();
+        let incoming: Vec<_> = to.iter().map(|to| self.make_rings(*to, workers, ring_bytes)).collect();
         let mut state = lock(&self.state);
         state.ready += to.len();
         self.changed.notify_all();
@@ -69,14 +69,14 @@ impl<S: Shard> Start<S> {
     }
 
     /// Makes the rings from all workers to one of the calling thread, and puts in their producers.
-    fn make_rings(&self, to: WorkerId, workers: usize, ring_bytes: usize) -> Vec<Consumer<Host<S>>> {
+    fn make_rings(&self, to: WorkerId, workers: usize, ring_bytes: usize) -> Incoming<Host<S>> {
         // Outside the lock: this touches memory.
-        let (producers, consumers): (Vec<_>, Vec<_>) = (0..workers).map(|_| ring(ring_bytes)).unzip();
+        let (producers, incoming) = Incoming::new(workers, ring_bytes);
         let mut state = lock(&self.state);
         for (from, producer) in producers.into_iter().enumerate() {
             state.producers[from][to.index()] = Some(producer);
         }
-        consumers
+        incoming
     }
 
     /// Reports that so many more workers have their shards.

@@ -13,7 +13,6 @@ use std::time::Duration;
 use super::{Limits, Shard, Worker};
 use crate::clock::Ticks;
 use crate::current;
-use crate::ring::Consumer;
 use crate::shared::Phase;
 
 /// The time after which a step begins no further poll.
@@ -21,9 +20,6 @@ pub(super) const POLLING: Duration = Duration::from_micros(20);
 
 /// The greatest number of polls between two looks at the clock.
 const POLLS_UNTIMED: usize = 16;
-
-/// The number of rings that a task looks at for messages at a time.
-const RINGS_SEEN: usize = 8;
 
 /// The state of one step's end, as its caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,10 +90,7 @@ impl<S: Shard> Worker<S> {
 
     #[inline]
     fn run_messages(self: &Rc<Self>, messages_per_ring: usize) -> usize {
-        let mut ran = 0;
-        for ring in &self.incoming {
-            ran += ring.drain(self, messages_per_ring);
-        }
+        let ran = self.incoming.drain(self, messages_per_ring);
         if ran > 0 {
             S::after_messages(self);
         }
@@ -222,7 +215,7 @@ impl<S: Shard> Worker<S> {
 
     /// Returns whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
     pub(crate) fn has_arrivals(self: &Rc<Self>) -> bool {
-        self.incoming.iter().any(Consumer::has_published)
+        self.incoming.any_published()
             || self.lanes.control.has_ready()
             || (self.lanes.inbox.has_ready() && self.admits(self.limits.get()))
             || self.shared.port(self.id).has_notices()
@@ -236,13 +229,7 @@ impl<S: Shard> Worker<S> {
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {
-        let rings = self.incoming.len();
-        if rings <= RINGS_SEEN {
-            return self.incoming.iter().any(Consumer::has_published);
-        }
-        let begin = self.rings_seen.get();
-        self.rings_seen.set((begin + RINGS_SEEN) % rings);
-        (begin..begin + RINGS_SEEN).any(|at| self.incoming[at % rings].has_published())
+        self.incoming.some_published()
     }
 
     /// The time by which this worker must be stepped again, if nothing arrives; [`Ticks::MAX`] for never.
