@@ -77,3 +77,55 @@ impl<C> Incoming<C> {
         (begin..begin + RINGS_SEEN).any(|at| self.has_published(at % rings))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::ring::RING_BYTES_MIN;
+
+    type Log = RefCell<Vec<(usize, u64)>>;
+
+    fn send(producers: &[Producer<Log>], from: usize, value: u64) {
+        let pushed = producers[from].push(move |log: &Log| log.borrow_mut().push((from, value)));
+        assert!(pushed.is_ok(), "there is room");
+    }
+
+    /// With few rings and with many: what is published is found, in its order and up to the limit, and nothing else.
+    #[test]
+    fn what_is_published_is_run_ring_by_ring() {
+        for workers in [2, 8, 9, 40] {
+            let (producers, incoming) = Incoming::<Log>::new(workers, RING_BYTES_MIN);
+            let (last, log) = (workers - 1, Log::default());
+            assert_eq!((incoming.len(), producers.len()), (workers, workers));
+            for value in 0..3 {
+                send(&producers, last, value);
+            }
+            assert!(!incoming.any_published(), "nothing is published yet");
+            assert_eq!(incoming.drain(&log, usize::MAX), 0);
+            producers[last].publish();
+            assert!(incoming.any_published());
+            assert_eq!(incoming.drain(&log, 2), 2);
+            assert!(incoming.any_published(), "one is left");
+            send(&producers, 0, 7);
+            producers[0].publish();
+            let left = incoming.drain(&log, usize::MAX);
+            assert_eq!((left, &log.borrow()[..]), (2, &[(last, 0), (last, 1), (0, 7), (last, 2)][..]));
+            assert!(!incoming.any_published());
+        }
+    }
+
+    #[test]
+    fn looks_in_turns_see_every_ring() {
+        let (producers, incoming) = Incoming::<Log>::new(20, RING_BYTES_MIN);
+        assert!((0..10).all(|_| !incoming.some_published()));
+        for from in [0, 7, 8, 19] {
+            send(&producers, from, 1);
+            producers[from].publish();
+            assert!((0..3).any(|_| incoming.some_published()), "ring {from}");
+            assert_eq!(incoming.drain(&Log::default(), usize::MAX), 1);
+            assert!((0..10).all(|_| !incoming.some_published()));
+        }
+    }
+}
