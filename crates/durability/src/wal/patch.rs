@@ -45,16 +45,44 @@ impl<'a, const LONG: bool> Ranges<'a, LONG> {
         Ranges { out, new, count_at, count: 0 }
     }
 
-    /// Pushes a range; false if the whole row is shorter.
-    #[inline]
-    fn push(&mut self, range: Range<usize>) -> bool {
+    /// Counts a range of so many bytes; false if the whole row is shorter.
+    #[inline(always)]
+    fn count(&mut self, len: usize) -> bool {
         let limit = self.count_at + 4 + self.new.len();
-        if self.count == u8::MAX || self.out.len() + range_bytes(LONG) + range.len() > limit {
+        if self.count == u8::MAX || self.out.len() + range_bytes(LONG) + len > limit {
             return false;
         }
         self.count += 1;
-        push_range::<LONG>(self.out, range.start, &self.new[range]);
         true
+    }
+
+    /// Pushes a range; false if the whole row is shorter.
+    #[inline]
+    fn push(&mut self, range: Range<usize>) -> bool {
+        let fits = self.count(range.len());
+        if fits {
+            self.out.extend_from_slice(&head::<LONG>(range.start, range.len())[..range_bytes(LONG)]);
+            self.out.extend_from_slice(&self.new[range]);
+        }
+        fits
+    }
+
+    /// Pushes what differs of a word at `at`; false if the whole row is shorter.
+    #[inline(always)]
+    fn push_word(&mut self, at: usize, old: u64, new: u64) -> bool {
+        let Some(changed) = differing(old, new) else { return true };
+        let fits = self.count(changed.len());
+        if fits {
+            // As one piece of fixed length, of which the rest is taken away again.
+            let mut piece = [0; 16];
+            piece[..8].copy_from_slice(&head::<LONG>(at + changed.start, changed.len()));
+            let bytes = (new >> (8 * changed.start)).to_le_bytes();
+            piece[range_bytes(LONG)..range_bytes(LONG) + 8].copy_from_slice(&bytes);
+            let end = self.out.len() + range_bytes(LONG) + changed.len();
+            self.out.extend_from_slice(&piece);
+            self.out.truncate(end);
+        }
+        fits
     }
 
     /// Writes their number; returns true.
@@ -68,17 +96,20 @@ impl<'a, const LONG: bool> Ranges<'a, LONG> {
 /// Bytes that are compared at once where most are equal.
 const BLOCK: usize = 32;
 
+/// The bytes of a word from the first to the last that differ.
+#[inline(always)]
+fn differing(old: u64, new: u64) -> Option<Range<usize>> {
+    let difference = old ^ new;
+    let first = difference.trailing_zeros() as usize / 8;
+    (difference != 0).then(|| first..8 - difference.leading_zeros() as usize / 8)
+}
+
 /// Hands the places where two rows of one length differ to `each`, in order, until it returns false; returns what it returned
 /// last. A place is within a word of eight bytes: from the first byte that differs to the last.
 #[inline(always)]
 fn each_difference(old: &[u8], new: &[u8], mut each: impl FnMut(Range<usize>) -> bool) -> bool {
     let mut word = |at: usize, old: u64, new: u64| {
-        let difference = old ^ new;
-        if difference == 0 {
-            return true;
-        }
-        let first = difference.trailing_zeros() as usize / 8;
-        each(at + first..at + 8 - difference.leading_zeros() as usize / 8)
+        differing(old, new).is_none_or(|bytes| each(at + bytes.start..at + bytes.end))
     };
     let mut words = |at: usize, old: &[[u8; 8]], new: &[[u8; 8]]| {
         let mut pairs = old.iter().zip(new).enumerate();
@@ -105,7 +136,8 @@ fn each_difference(old: &[u8], new: &[u8], mut each: impl FnMut(Range<usize>) ->
 }
 
 /// Pushes the ranges of `new` at these places, less the bytes at their ends that are equal to the old ones; false, with any of
-/// them pushed, when the whole row is shorter. `LONG` is for rows of more than 65,535 bytes.
+/// them pushed, when the whole row is shorter. Places of up to eight bytes, whose old ones are padded with zeros to a word, are
+/// compared as words. `LONG` is for rows of more than 65,535 bytes.
 #[inline]
 pub(super) fn push_places<'a, const LONG: bool>(
     out: &mut Vec<u8>,
@@ -114,27 +146,37 @@ pub(super) fn push_places<'a, const LONG: bool>(
 ) -> bool {
     let mut ranges = Ranges::<LONG>::begin(out, new);
     for (place, old) in places {
-        let mut changed = place.len()..0;
-        each_difference(old, &new[place.clone()], |found| {
-            changed = changed.start.min(found.start)..found.end;
-            true
-        });
-        if !changed.is_empty() && !ranges.push(place.start + changed.start..place.start + changed.end) {
+        let len = place.len();
+        let words = (old.first_chunk(), new.get(place.start..).and_then(<[u8]>::first_chunk));
+        let fits = match words {
+            (Some(old), Some(new)) if (1..=8).contains(&len) => {
+                let changed = u64::from_le_bytes(*new) & u64::MAX >> (64 - 8 * len);
+                ranges.push_word(place.start, u64::from_le_bytes(*old), changed)
+            }
+            _ => push_place(&mut ranges, place.start, &old[..len], &new[place]),
+        };
+        if !fits {
             return false;
         }
     }
     ranges.end()
 }
 
-#[inline]
-fn push_range<const LONG: bool>(out: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    // The offset is the low half of the word.
-    if LONG {
-        out.extend_from_slice(&(offset as u64 | (bytes.len() as u64) << 32).to_le_bytes());
-    } else {
-        out.extend_from_slice(&(offset as u32 | (bytes.len() as u32) << 16).to_le_bytes());
-    }
-    out.extend_from_slice(bytes);
+/// Pushes the bytes of one place from the first to the last that differ.
+#[inline(never)]
+fn push_place<const LONG: bool>(ranges: &mut Ranges<'_, LONG>, at: usize, old: &[u8], new: &[u8]) -> bool {
+    let mut changed = new.len()..0;
+    each_difference(old, new, |found| {
+        changed = changed.start.min(found.start)..found.end;
+        true
+    });
+    changed.is_empty() || ranges.push(at + changed.start..at + changed.end)
+}
+
+/// Offset and length of a range, the former in the low half: [`range_bytes`] of them count.
+#[inline(always)]
+fn head<const LONG: bool>(offset: usize, len: usize) -> [u8; 8] {
+    (offset as u64 | (len as u64) << (4 * range_bytes(LONG))).to_le_bytes()
 }
 
 /// The bytes of a row that an update changed.

@@ -21,22 +21,52 @@ const OP_PATCH: u8 = 2;
 const OP_REMOVE: u8 = 3;
 const OP_PATCH_LONG: u8 = 4;
 
-#[inline]
+/// The longest key of a change that is encoded as one piece of fixed length.
+const SHORT_KEY_BYTES: usize = 16;
+
+#[inline(always)]
 fn push_change_header(out: &mut Vec<u8>, op: u8, table: u16, key: &[u8], version: u64) {
-    // One growth for all that is pushed below.
-    out.reserve(1 + 2 + 5 + key.len() + 8);
     let [low, high] = table.to_le_bytes();
-    if key.len() < 0x80 {
-        out.extend_from_slice(&[op, low, high, key.len() as u8]);
-    } else {
-        out.extend_from_slice(&[op, low, high]);
-        let mut rest = key.len();
-        while rest >= 0x80 {
-            out.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        out.push(rest as u8);
+    let len = key.len();
+    if len > SHORT_KEY_BYTES {
+        return push_long_change_header(out, [op, low, high], key, version);
     }
+    // Room for the longest, of which the rest is taken away again: copies of lengths that the compiler knows need no calls.
+    let at = out.len();
+    out.extend_from_slice(&[0; 4 + SHORT_KEY_BYTES + 8]);
+    let piece = &mut out[at..];
+    piece[..4].copy_from_slice(&[op, low, high, len as u8]);
+    copy_short(&mut piece[4..4 + SHORT_KEY_BYTES], key);
+    piece[4 + len..4 + len + 8].copy_from_slice(&version.to_le_bytes());
+    out.truncate(at + 4 + len + 8);
+}
+
+/// Copies up to sixteen bytes to the beginning of `to`, by words that may overlap.
+#[inline(always)]
+fn copy_short(to: &mut [u8], from: &[u8]) {
+    let len = from.len();
+    if let (Some(first), Some(last)) = (from.first_chunk::<8>(), from.last_chunk::<8>()) {
+        to[..8].copy_from_slice(first);
+        to[len - 8..len].copy_from_slice(last);
+    } else if let (Some(first), Some(last)) = (from.first_chunk::<4>(), from.last_chunk::<4>()) {
+        to[..4].copy_from_slice(first);
+        to[len - 4..len].copy_from_slice(last);
+    } else {
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+    }
+}
+
+#[inline(never)]
+fn push_long_change_header(out: &mut Vec<u8>, begin: [u8; 3], key: &[u8], version: u64) {
+    // One growth for all that is pushed below.
+    out.reserve(begin.len() + 5 + key.len() + 8);
+    out.extend_from_slice(&begin);
+    let mut rest = key.len();
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
     out.extend_from_slice(key);
     out.extend_from_slice(&version.to_le_bytes());
 }
@@ -68,8 +98,9 @@ pub fn push_update(out: &mut Vec<u8>, table: u16, key: &[u8], version: u64, old:
     });
 }
 
-/// Encodes that bytes of the row of `key` of `table` went from what `overwritten` has, a place and its old bytes each, to those
-/// of `new`, with `version`; places may overlap. The whole row, where that is shorter.
+/// Encodes that bytes of the row of `key` of `table` went from what `overwritten` has to those of `new`, with `version`; the whole row,
+/// where that is shorter. `overwritten` has a place and its old bytes each, behind which there may be zeros to fill a word of eight;
+/// places may overlap.
 #[inline]
 pub fn push_edit<'a>(
     out: &mut Vec<u8>,

@@ -263,7 +263,7 @@ impl RowContext<'_> {
         };
         let overwritten = self.undo.last_overwritten();
         if let Some(redo) = &mut self.redo {
-            let places = OverwrittenBytes::of(overwritten);
+            let places = OverwrittenBytes::of(overwritten).padded();
             redo.push(|redo| wal::push_edit(redo, self.id.table.0, key, version, places, row.bytes))?;
         }
         let meta = &self.catalog.tables[self.id.table.at()];

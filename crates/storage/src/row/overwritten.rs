@@ -96,17 +96,30 @@ impl<'a> OverwrittenBytes<'a> {
     }
 }
 
-impl<'a> Iterator for OverwrittenBytes<'a> {
-    type Item = (Range<usize>, &'a [u8]);
-
+impl<'a> OverwrittenBytes<'a> {
+    /// The places with their old bytes, behind which zeros fill a word of eight where they are fewer.
     #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
+    pub fn padded(mut self) -> impl Iterator<Item = (Range<usize>, &'a [u8])> {
+        std::iter::from_fn(move || self.next_padded())
+    }
+
+    #[inline(always)]
+    fn next_padded(&mut self) -> Option<(Range<usize>, &'a [u8])> {
         let (rest, place) = self.0.split_last_chunk::<PLACE_BYTES>()?;
         let place = u64::from_le_bytes(*place);
         let (offset, len) = ((place as u32) as usize, (place >> 32) as usize);
         let (rest, old) = rest.split_at(rest.len() - len.max(OLD_BYTES_MIN));
         self.0 = rest;
-        Some((offset..offset + len, &old[..len]))
+        Some((offset..offset + len, old))
+    }
+}
+
+impl<'a> Iterator for OverwrittenBytes<'a> {
+    type Item = (Range<usize>, &'a [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_padded().map(|(place, old)| (place.clone(), &old[..place.len()]))
     }
 }
 
@@ -136,6 +149,10 @@ mod tests {
             prop_assert!(log.len() <= 3 + 2 * row.len() + 9 + 4 * PLACE_BYTES);
             prop_assert_eq!(&log[..3], &[1, 2, 3]);
             let places: Vec<_> = OverwrittenBytes::of(&log[3..]).collect();
+            for ((place, old), (padded_place, padded)) in places.iter().zip(OverwrittenBytes::of(&log[3..]).padded()) {
+                prop_assert_eq!((place, *old), (&padded_place, &padded[..place.len()]));
+                prop_assert!(padded.len() >= 8 && padded[place.len()..].iter().all(|byte| *byte == 0));
+            }
             for (at, (old, new)) in row.iter().zip(&changed).enumerate() {
                 prop_assert!(old == new || places.iter().any(|(place, _)| place.contains(&at)));
             }

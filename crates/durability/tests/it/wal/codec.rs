@@ -52,7 +52,7 @@ proptest! {
 
     #[test]
     fn an_edit_gives_the_new_row(
-        row in prop::collection::vec(any::<u8>(), 1..200), long: bool,
+        row in prop::collection::vec(any::<u8>(), 1..200), long: bool, padded: bool,
         writes in prop::collection::vec((any::<usize>(), 0..20_usize, 0..4_u8), 0..300),
     ) {
         let mut old = row;
@@ -61,7 +61,9 @@ proptest! {
         for (at, len, value) in writes {
             let offset = at % new.len();
             let end = (offset + len).min(new.len());
-            overwritten.push((offset..end, new[offset..end].to_vec()));
+            let mut bytes = new[offset..end].to_vec();
+            bytes.resize(bytes.len().max(if padded { 8 } else { 0 }), 0);
+            overwritten.push((offset..end, bytes));
             new[offset..end].fill(value);
         }
         let (mut edit, mut put) = (Vec::new(), Vec::new());
