@@ -21,6 +21,7 @@ use atrapos_partition::schema::{Catalog, TableId};
 use atrapos_runtime::{Clock, Ticks};
 use atrapos_storage::lock::TxnId;
 use atrapos_transaction::activity as of_worker;
+use atrapos_transaction::monitor::ClassCounts;
 use atrapos_transaction::stats::Statistics;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,7 @@ use self::key_text::key_text;
 use crate::database::Database;
 
 pub use self::locks::{LockActivity, LockWaitActivity};
+pub use atrapos_transaction::monitor::OTHERS;
 
 /// The activity of a database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,6 +43,9 @@ pub struct Activity {
     pub statistics: Statistics,
     /// The workers, in the order of their numbers.
     pub workers: Vec<WorkerActivity>,
+    /// Transactions of each class, in the order of their names; none if the database does not observe itself.
+    #[serde(default)]
+    pub classes: Vec<ClassActivity>,
     /// The families of tables, in the order of their creation.
     pub families: Vec<FamilyActivity>,
     /// Lock requests that wait, of each worker the oldest; the oldest first.
@@ -74,6 +79,15 @@ pub struct WorkerActivity {
     pub waiting: usize,
     /// Messages sent to each worker since the opening.
     pub sent: Vec<u64>,
+}
+
+/// Transactions of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassActivity {
+    /// Its name; empty for transactions of no class, and [`OTHERS`] for those of more classes than are told apart.
+    pub name: String,
+    /// Transactions since the opening, extrapolated from samples.
+    pub transactions: u64,
 }
 
 /// A family of tables, which are cut at the same keys.
@@ -150,6 +164,16 @@ pub struct DurabilityActivity {
     pub failure: Option<String>,
 }
 
+fn classes_activity(of_workers: &[of_worker::WorkerActivity]) -> Vec<ClassActivity> {
+    let all = of_workers.iter().fold(ClassCounts::default(), |sum, worker| sum.and(&worker.classes));
+    let mut classes: Vec<_> = all
+        .iter()
+        .map(|(name, transactions)| ClassActivity { name: name.to_owned(), transactions })
+        .collect();
+    classes.sort_by(|a, b| a.name.cmp(&b.name));
+    classes
+}
+
 impl Database {
     /// Returns the activity of the database now. Each worker is asked between two of its tasks, which takes time by the number of its
     /// partitions; nobody waits for another. It is meant to be called once a second or so.
@@ -166,6 +190,7 @@ impl Database {
             loads_from_ns,
             statistics: self.statistics(),
             workers: self.workers_activity(&of_workers),
+            classes: classes_activity(&of_workers),
             families: Vec::new(),
             lock_waits: lock_waits(&of_workers, &catalog.definitions, clock),
             durability: self.durability_activity(),

@@ -33,6 +33,7 @@ use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_topology::{CpuId, Machine};
 use atrapos_transaction::jobs::{start_on_all_workers, start_task_on_worker};
+use atrapos_transaction::monitor::ClassCounts;
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::EngineStats;
 use atrapos_transaction::waiting::wait_meanwhile;
@@ -48,7 +49,7 @@ pub use self::chosen::SchemeSearch;
 pub use self::cores::{CoreSource, Site, SystemCores, Threads};
 pub use self::decision::decide;
 pub use self::learned::{CostKeeper, Learned};
-pub use self::observation::{Observed, rate};
+pub use self::observation::{Observed, mix_of, rate};
 pub use self::settings::{Adaptation, AdaptationEvent};
 pub use self::suspension::Suspension;
 pub use self::workers::without;
@@ -96,7 +97,7 @@ struct State {
     /// The time at which statistics were taken last.
     taken: Ticks,
     /// The time of the last turn, and the transactions until then.
-    observed: (Ticks, Counts),
+    observed: (Ticks, Counts, ClassCounts),
 }
 
 /// Times at which loads are read within a step of the loop: load that goes back and forth shows only in short times.
@@ -165,7 +166,7 @@ impl Adaptive {
             forgotten: 0,
             sync_factor: learned.sync_factor,
             taken: now,
-            observed: (now, Counts::default()),
+            observed: (now, Counts::default(), ClassCounts::default()),
         };
         Arc::new(Adaptive {
             active: AtomicUsize::new(site.cpus.len()),

@@ -5,7 +5,7 @@
 //! decides.
 
 use atrapos_adapt::{
-    AdaptError, Controller, ControllerSettings, Decision, Extents, Observation, Plan, Platform, Verdict,
+    AdaptError, Controller, ControllerSettings, Decision, Extents, Mix, Observation, Plan, Platform, Verdict,
     WaitReason, WorkerIndex,
 };
 
@@ -231,7 +231,16 @@ fn observation(world: &World<'_>, before: &Read, now: &Read, loads: Vec<f64>) ->
         // Locks are not simulated.
         waits: 0.0,
         samples: Some(world.monitor.samples_effective()),
+        mix: mix(world, &before.counters, &now.counters),
     }
+}
+
+/// The transactions that were simulated between two moments, by class.
+fn mix(world: &World<'_>, before: &Counters, now: &Counters) -> Mix {
+    let counts = now.by_class.iter().zip(&before.by_class).map(|(now, before)| now - before);
+    let samples = counts.clone().sum::<u64>() as f64;
+    let names = world.scenario.classes.iter().map(|class| class.name.as_str());
+    Mix::new(names.zip(counts.map(|count| count as f64)), samples)
 }
 
 fn read(world: &World<'_>) -> Read {

@@ -82,6 +82,8 @@ struct Worker {
 pub(crate) struct Counters {
     pub(crate) at_s: f64,
     pub(crate) committed: f64,
+    /// Of them, those of each class, as many as were simulated.
+    pub(crate) by_class: Vec<u64>,
     pub(crate) busy_ns: Vec<f64>,
 }
 
@@ -105,6 +107,7 @@ pub(crate) struct World<'s> {
     phase: usize,
     phase_began_ns: f64,
     committed: f64,
+    by_class: Vec<u64>,
     pub(crate) layout: Layout,
     pub(crate) monitor: Monitor,
     monitored_since_ns: f64,
@@ -149,6 +152,7 @@ impl<'s> World<'s> {
             phase: 0,
             phase_began_ns: 0.0,
             committed: 0.0,
+            by_class: vec![0; scenario.classes.len()],
             layout,
             monitor,
             monitored_since_ns: 0.0,
@@ -218,6 +222,7 @@ impl<'s> World<'s> {
         Counters {
             at_s: self.now_s(),
             committed: self.committed,
+            by_class: self.by_class.clone(),
             busy_ns: self.workers.iter().map(|worker| worker.busy_ns).collect(),
         }
     }
@@ -422,6 +427,7 @@ impl<'s> World<'s> {
             self.schedule(done_ns + latency, Arrival::Release { from: home, worker });
         }
         self.committed += self.dilation;
+        self.by_class[self.running[at as usize].transaction.class] += 1;
         self.free.push(at);
         if self.running[at as usize].comes_back {
             self.schedule(done_ns + CLIENT_NS * self.dilation, Arrival::Ask);

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::activity::{Activity, ActivityState};
 use crate::cancel::{Cancel, CancelHandle, CancelReason};
+use crate::client::{Client, class_of};
 use crate::database::SqlDatabase;
 use crate::ddl::{Change, Undo};
 use crate::error::SqlError;
@@ -111,6 +112,8 @@ pub struct Connection {
     /// The role that statements run as, as the schema had it in a version; found again when that or a setting has changed.
     current: Option<CurrentRole>,
     process_id: i32,
+    /// The class of its transactions.
+    class: &'static str,
     settings: Settings,
     /// The settings that statements are given; made anew when they have changed.
     given_settings: Option<Arc<Settings>>,
@@ -175,6 +178,7 @@ impl Connection {
         let cancel = Arc::default();
         let user: Arc<str> = Arc::from(options.user);
         let application = settings.get("application_name").unwrap_or_default();
+        let class = class_of(application);
         let activity = Arc::new(Activity::new(&user, application));
         database.connections().add(options.process_id, &cancel, &activity);
         let mut connection = Connection {
@@ -184,6 +188,7 @@ impl Connection {
             user_role,
             current: None,
             process_id: options.process_id,
+            class,
             settings,
             given_settings: None,
             taken: Arc::default(),
@@ -358,8 +363,15 @@ impl Connection {
         }
     }
 
+    /// The client that transactions work for.
+    fn client(&self) -> Client {
+        Client { process_id: self.process_id, class: self.class }
+    }
+
     fn settings_changed(&mut self) {
-        self.activity.is_used_by(self.settings.get("application_name").unwrap_or_default());
+        let application = self.settings.get("application_name").unwrap_or_default();
+        self.class = class_of(application);
+        self.activity.is_used_by(application);
         self.find_role();
         (self.given_settings, self.session, self.last_session) = (None, None, None);
     }

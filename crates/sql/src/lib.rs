@@ -20,6 +20,7 @@ mod bind;
 mod cancel;
 mod cast;
 mod catalogs;
+mod client;
 mod connection;
 mod copy;
 mod counts;

@@ -20,6 +20,7 @@ use atrapos::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::client::Client;
 use crate::copy::CopyBatch;
 use crate::error::{SqlError, SqlState};
 use crate::exec::{Answer, Fail, Ran, Request, run_all};
@@ -90,14 +91,14 @@ struct Once {
 pub(crate) async fn run_once(
     database: &Database,
     route: Route,
-    process_id: i32,
+    client: Client,
     requests: Vec<Request>,
 ) -> Answers {
     let once = Arc::new(Once { requests, told: Mutex::default() });
     let submitted = submit(database, &route, || {
         let once = Arc::clone(&once);
         async move |tx: &mut Tx<'_>| {
-            tx.set_client(process_id.unsigned_abs());
+            client.introduce(tx);
             // What an earlier attempt had to tell counts for nothing.
             *once.told() = Answers::default();
             let Ran { answers: given, failed } = run_all(&once.requests, tx).await;
@@ -167,13 +168,13 @@ async fn yield_now() {
 
 impl Open {
     /// Begins a transaction of a connection at a home.
-    pub(crate) async fn begin(database: &Database, route: Route, process_id: i32) -> Result<Open, SqlError> {
+    pub(crate) async fn begin(database: &Database, route: Route, client: Client) -> Result<Open, SqlError> {
         let (commands, receiver) = mpsc::unbounded_channel();
         let receiver = Arc::new(Mutex::new(Some(receiver)));
         let submitted = submit(database, &route, || {
             let receiver = Arc::clone(&receiver);
             async move |tx: &mut Tx<'_>| {
-                tx.set_client(process_id.unsigned_abs());
+                client.introduce(tx);
                 let taken = receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
                 match taken {
                     Some(commands) => serve(tx, commands).await,

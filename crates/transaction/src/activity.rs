@@ -15,6 +15,7 @@ use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
 
 use crate::branch::Access;
 use crate::lock_waits::LockWaitEntry;
+use crate::monitor::ClassCounts;
 use crate::shard::{EngineWorker, Shard};
 
 /// The number of lock requests of one worker that are shown, the oldest ones.
@@ -38,6 +39,8 @@ pub struct WorkerActivity {
     pub lock_waits: Vec<LockWait>,
     /// Messages sent to each worker.
     pub sent: Vec<u64>,
+    /// Transactions by class since the opening, with their home here; none if the database does not observe itself.
+    pub classes: ClassCounts,
 }
 
 /// One partition of a family of tables.
@@ -89,6 +92,7 @@ pub fn of(worker: &EngineWorker) -> WorkerActivity {
         waiting: waits.queued_len(),
         lock_waits: lock_waits.map(|(ticket, wait)| lock_wait(&tables, ticket, wait, worker.now())).collect(),
         sent: (0..worker.workers()).map(|to| worker.sent_to(WorkerId(to as u16))).collect(),
+        classes: shard.monitor.classes(),
     }
 }
 

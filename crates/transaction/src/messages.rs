@@ -52,8 +52,9 @@ pub(crate) fn call_procedure<R: Send + 'static>(
     home: WorkerId,
     procedure: impl Procedure<R>,
     is_early: bool,
+    class: &'static str,
 ) -> Call<ProcedureReply<R>> {
-    worker.call(home, move |worker, reply| on_procedure(worker, procedure, is_early, reply))
+    worker.call(home, move |worker, reply| on_procedure(worker, procedure, (is_early, class), reply))
 }
 
 /// Sends a stored procedure to its home.

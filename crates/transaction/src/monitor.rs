@@ -21,6 +21,9 @@
 //! hundred events in a second is known as well as one with a million, and rare events that take most of the time are recorded each. A worker that
 //! shares its thread with others has its part of the time alone.
 //!
+//! The recorded ends of transactions at their homes are counted by [class](crate::stored::StoredProcedure::CLASS) ([`ClassCounts`]): the dynamic information of
+//! `ATraPos §V-A`, by which a change of the load shows that the throughput does not tell.
+//!
 //! The sums of what samples stand for and of its squares tell how far samples can be trusted: a few that are very expensive, or stand for
 //! very many events, say less than as many alike. A worker begins with every event, so that its first records do not stand for many.
 //!
@@ -30,7 +33,10 @@
 //! Invariants: boundaries of sub-partitions ascend strictly inside the partition; both arrays have one entry per
 //! sub-partition; memory is bounded.
 
+mod classes;
 mod meetings;
+
+pub use classes::{ClassCounts, OTHERS};
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -80,6 +86,15 @@ pub struct WorkerCollected {
     pub of_thread: usize,
 }
 
+/// The end of a transaction at its home.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedTxn<'a> {
+    /// Its synchronization points with other workers.
+    pub(crate) rounds: &'a Rounds,
+    /// Its class; `None` for a part of a transaction of another instance, which is no transaction of its own.
+    pub(crate) class: Option<&'static str>,
+}
+
 /// The events that a worker has recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Samples {
@@ -107,13 +122,15 @@ impl Samples {
 }
 
 /// Records of a worker since the last collection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SoFar {
     /// The cost on the partitions that it owns now, and on those that others have lent; where workers share threads, the time for which it
     /// was busy.
     pub load: u64,
     /// The events.
     pub samples: Samples,
+    /// Transactions by class since the opening, with their home here.
+    pub classes: ClassCounts,
 }
 
 /// The sampling state of a worker.
@@ -126,6 +143,7 @@ pub struct Monitor {
     /// State of the generator of distances.
     random: Cell<u64>,
     samples: Cell<Samples>,
+    classes: RefCell<ClassCounts>,
     in_place: Cell<u64>,
     usual: Cell<Usual>,
     /// The duration in ticks up to which an event is always plausible.
@@ -243,6 +261,7 @@ impl Monitor {
             began: Cell::new(Ticks(0)),
             random: Cell::new(u64::from(worker.0) + 1),
             samples: Cell::default(),
+            classes: RefCell::default(),
             in_place: Cell::default(),
             usual: Cell::default(),
             grace: clock.ticks(GRACE).0,
@@ -320,11 +339,11 @@ impl Monitor {
         random
     }
 
-    /// Records an event that was due. `touched` has its accesses here. At the end of a transaction at its home, `rounds` has its
-    /// synchronization points with other workers, and all of its synchronization points are recorded.
+    /// Records an event that was due. `touched` has its accesses here. If it is the end of a transaction at its home, all of its
+    /// synchronization points are recorded.
     #[cold]
     #[inline(never)]
-    pub(crate) fn record(&self, worker: &EngineWorker, touched: &[Access], rounds: Option<&Rounds>) {
+    pub(crate) fn record(&self, worker: &EngineWorker, touched: &[Access], ended: Option<EndedTxn<'_>>) {
         let now = worker.now();
         if self.left.get() == 1 {
             return self.began.set(now);
@@ -341,13 +360,19 @@ impl Monitor {
             // The next one is recorded as well.
             self.began.set(now);
         }
-        if self.sample_every == 0 || touched.is_empty() {
+        if self.sample_every == 0 {
+            return;
+        }
+        if let Some(class) = ended.and_then(|ended| ended.class) {
+            self.classes.borrow_mut().count(class, stands_for);
+        }
+        if touched.is_empty() {
             return;
         }
         // Time before the present step may have been spent waiting for work.
         let began = before.max(worker.step_time());
         let ticks = if worker.clock().is_virtual() { 1 } else { self.plausible(now.since(began).0) };
-        self.note(worker, (ticks, stands_for), touched, rounds);
+        self.note(worker, (ticks, stands_for), touched, ended.map(|ended| ended.rounds));
         pace.took(worker.now().since(now).0);
         self.pace.set(pace);
     }
@@ -433,7 +458,12 @@ impl Monitor {
         } else if owns {
             load += self.in_place.get();
         }
-        SoFar { load, samples: self.samples.get() }
+        SoFar { load, samples: self.samples.get(), classes: self.classes() }
+    }
+
+    /// Returns the transactions by class since the opening.
+    pub(crate) fn classes(&self) -> ClassCounts {
+        self.classes.borrow().clone()
     }
 
     /// Takes the statistics since the last collection, and resets them. Costs are extrapolated to all events.

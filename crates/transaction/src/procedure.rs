@@ -89,6 +89,7 @@ impl<P: StoredProcedure> Runnable<P::Result> for Lent<'_, P> {
     #[inline(always)]
     async fn call<'t>(&'t self, tx: &'t mut Tx<'_>) -> Result<P::Result, Abort> {
         // Called when the future is polled: a panic before it has made its own is caught like any other.
+        tx.set_class(P::CLASS);
         self.procedure.run(tx, self.tables).await
     }
 
@@ -169,7 +170,7 @@ async fn attempt_again(
     mut abort: Abort,
 ) -> Result<AnyResult, Abort> {
     // Read before another transaction can abort. The transaction keeps its seniority through all attempts.
-    let age = worker.shard().aborted_age.get();
+    let (age, class) = (worker.shard().aborted_age.get(), worker.shard().aborted_class.get());
     for _ in 1..ATTEMPTS {
         if worker.is_stopping() {
             break;
@@ -185,6 +186,7 @@ async fn attempt_again(
         }
         let guard = TxnGuard::begin(worker);
         guard.state().age.set(age);
+        guard.state().class.set(class);
         match call_to_end(guard, procedure).await {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
             outcome => return outcome,
@@ -378,19 +380,21 @@ pub async fn run_recorded(
 /// for.
 pub(crate) type ProcedureReply<R> = (Result<R, Abort>, Epoch);
 
-/// Runs a procedure here, as a task of its own, for a caller on another worker, who wants the outcome before it is durable if
+/// Runs a procedure of some class here, as a task of its own, for a caller on another worker, who wants the outcome before it is durable if
 /// `is_early`.
 pub(crate) fn on_procedure<R: Send + 'static>(
     worker: &Rc<EngineWorker>,
     procedure: impl Procedure<R>,
-    is_early: bool,
+    (is_early, class): (bool, &'static str),
     reply: Reply<ProcedureReply<R>>,
 ) {
     let own = Rc::clone(worker);
     worker.spawn(async move {
         let told = Cell::new(Epoch(0));
         let early = is_early.then_some(&told);
-        let outcome = match poll_apart_to_end(TxnGuard::begin(&own), &procedure, early).await {
+        let guard = TxnGuard::begin(&own);
+        guard.state().class.set(class);
+        let outcome = match poll_apart_to_end(guard, &procedure, early).await {
             Err(abort) if abort.reason().advice() == Advice::Retry => {
                 run_again(&own, &Erased(&procedure, PhantomData), abort).await.map(result_of)
             }

@@ -50,6 +50,8 @@ pub struct Session {
     is_pipelined: Cell<bool>,
     /// The epoch that has to be durable for the outcomes that were returned before they were, since the last ticket.
     told: Cell<Epoch>,
+    /// The class of its transactions that are no stored procedures.
+    class: Cell<&'static str>,
 }
 
 /// The right to be told when transactions of a [pipelined](Session::set_pipelined) session are durable: those that were returned
@@ -101,7 +103,7 @@ impl Session {
     /// Creates a session on this worker.
     #[doc(hidden)]
     pub fn new(worker: Rc<EngineWorker>) -> Session {
-        Session { worker, is_pipelined: Cell::new(false), told: Cell::new(Epoch(0)) }
+        Session { worker, is_pipelined: Cell::new(false), told: Cell::new(Epoch(0)), class: Cell::new("") }
     }
 
     /// Sets whether transactions are pipelined: their outcomes are returned when they have committed, before they are durable,
@@ -111,6 +113,13 @@ impl Session {
     /// before the [ticket](Session::take_ticket) that is taken after it is [acknowledged](Session::acknowledged).
     pub fn set_pipelined(&self, pipelined: bool) {
         self.is_pipelined.set(pipelined);
+    }
+
+    /// Names the class of the session's transactions, under which the database counts those that are no
+    /// [stored procedures](StoredProcedure::CLASS) and do not [say themselves](crate::tx::Tx::set_class): a constant of the program, of which 64 are
+    /// told apart. Empty at first, for no class.
+    pub fn set_class(&self, class: &'static str) {
+        self.class.set(class);
     }
 
     /// Returns the ticket of the outcomes that were returned to this session since the last one was taken.
@@ -526,7 +535,9 @@ impl Session {
             let worker = &self.worker;
             let early = self.is_pipelined.get().then_some(&self.told);
             let mut outcome = Err(Abort::UNFINISHED);
-            poll_to_end(TxnGuard::begin(worker), &procedure, routed, early, &mut outcome).await;
+            let guard = TxnGuard::begin(worker);
+            guard.state().class.set(self.class.get());
+            poll_to_end(guard, &procedure, routed, early, &mut outcome).await;
             if let Err(abort) = &outcome
                 && abort.reason().advice() == Advice::Retry
             {
@@ -548,7 +559,8 @@ impl Session {
         async move {
             let worker = &self.worker;
             worker.shard().stats.forwarded.add(1);
-            self.returned(call_procedure(worker, home, procedure, self.is_pipelined.get()).await)
+            let class = self.class.get();
+            self.returned(call_procedure(worker, home, procedure, self.is_pipelined.get(), class).await)
         }
     }
 

@@ -66,6 +66,8 @@ pub struct Shard {
     granted: RefCell<Vec<LockTicket>>,
     /// The age of the transaction that aborted last, for its immediate retry.
     pub(crate) aborted_age: Cell<Age>,
+    /// Its class.
+    pub(crate) aborted_class: Cell<&'static str>,
     /// The clock for the ages of transactions.
     pub(crate) ages: AgeClock,
     next_ticket: Cell<u64>,
@@ -145,6 +147,7 @@ impl Shard {
             waits: RefCell::default(),
             granted: RefCell::default(),
             aborted_age: Cell::default(),
+            aborted_class: Cell::default(),
             ages: AgeClock::default(),
             next_ticket: Cell::new(1),
             next_txn: Cell::new(1),

@@ -65,7 +65,7 @@ impl Handles for Session {
 pub trait StoredProcedure: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     /// The name: that of its application, a dot, and its own.
     const NAME: &'static str;
-    /// The class of its transactions.
+    /// The class of its transactions: a database that observes itself knows how many of each class there are.
     const CLASS: &'static str;
     /// The result.
     type Result: Serialize + DeserializeOwned + Send + 'static;
@@ -100,7 +100,10 @@ pub trait StoredProcedure: Serialize + DeserializeOwned + Clone + Send + Sync + 
 
     /// Returns it as a procedure that owns its arguments and handles.
     fn into_closure(self, tables: Self::Tables) -> impl Procedure<Self::Result> {
-        async move |tx: &mut Tx<'_>| self.run(tx, &tables).await
+        async move |tx: &mut Tx<'_>| {
+            tx.set_class(Self::CLASS);
+            self.run(tx, &tables).await
+        }
     }
 }
 
@@ -273,7 +276,10 @@ impl Registry {
     pub fn register<P: StoredProcedure>(&mut self, handles: &impl Handles) -> Result<(), RegisterError> {
         self.0.add(handles, |procedure: P, tables| {
             let route = procedure.home(&tables);
-            let call = async move |tx: &mut Tx<'_>| encode_result(&procedure.run(tx, &tables).await?);
+            let call = async move |tx: &mut Tx<'_>| {
+                tx.set_class(P::CLASS);
+                encode_result(&procedure.run(tx, &tables).await?)
+            };
             PreparedCall { route, class: P::CLASS, procedure: AnyProcedure::new(call) }
         })
     }

@@ -111,6 +111,13 @@ impl<'w> Tx<'w> {
         self.state.client.set(client);
     }
 
+    /// Notes the class of the transaction, under which the database counts it: a constant of the program, of which 64 are told apart. Stored
+    /// procedures have [theirs](crate::stored::StoredProcedure::CLASS), and sessions may [name](crate::session::Session::set_class) that of their transactions.
+    #[inline(always)]
+    pub fn set_class(&mut self, class: &'static str) {
+        self.state.class.set(class);
+    }
+
     /// Declares the next operation the last one, as [`Transaction::declare_last`] does.
     #[inline]
     pub fn declare_last(&mut self) {

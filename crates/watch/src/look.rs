@@ -69,6 +69,7 @@ mod tests {
             loads_from_ns: None,
             statistics: atrapos::Statistics::default(),
             workers: Vec::new(),
+            classes: Vec::new(),
             families: Vec::new(),
             lock_waits: Vec::new(),
             durability: None,

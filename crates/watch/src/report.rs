@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use atrapos::activity::Activity;
+use atrapos::activity::{Activity, ClassActivity};
 use atrapos::{AdaptationEvent, Database};
 use atrapos_topology::{CpuId, Island, IslandId, Level, Machine};
 use serde::{Deserialize, Serialize};
@@ -75,10 +75,22 @@ pub struct Rates {
     pub committed: Vec<f64>,
     /// Transactions aborted, on all workers.
     pub aborted: f64,
+    /// Transactions of each class, the most frequent first.
+    #[serde(default)]
+    pub classes: Vec<ClassRate>,
     /// Messages, by sender and receiver.
     pub messages: Vec<Vec<f64>>,
     /// Shares of a worker's time that actions took, by family, partition and sub-partition.
     pub heat: Vec<Vec<Vec<f64>>>,
+}
+
+/// The rate of a class of transactions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassRate {
+    /// Its name; empty for transactions of no class.
+    pub name: String,
+    /// Transactions per second, extrapolated from samples.
+    pub per_second: f64,
 }
 
 /// Latencies, in microseconds.
@@ -175,6 +187,7 @@ impl Rates {
                 .collect(),
             committed: pairs().map(|(now, before)| rate(now.committed, before.committed)).collect(),
             aborted: rate(now.statistics.aborted_total(), before.statistics.aborted_total()),
+            classes: class_rates(before, now, seconds),
             messages: pairs()
                 .map(|(now, before)| {
                     now.sent.iter().zip(&before.sent).map(|(now, before)| rate(*now, *before)).collect()
@@ -183,6 +196,18 @@ impl Rates {
             heat: now.heat_since(before),
         }
     }
+}
+
+fn class_rates(before: &Activity, now: &Activity, seconds: f64) -> Vec<ClassRate> {
+    let earlier = |name: &str| before.classes.iter().find(|class| class.name == name);
+    let rate = |class: &ClassActivity| {
+        let before = earlier(&class.name).map_or(0, |class| class.transactions);
+        let transactions = class.transactions.saturating_sub(before);
+        ClassRate { name: class.name.clone(), per_second: transactions as f64 / seconds }
+    };
+    let mut rates: Vec<_> = now.classes.iter().map(rate).filter(|rate| rate.per_second > 0.0).collect();
+    rates.sort_by(|a, b| b.per_second.total_cmp(&a.per_second));
+    rates
 }
 
 impl DecisionReport {

@@ -471,14 +471,21 @@ impl Controller {
         if forgotten { LOOKS_MAX } else { LOOKS_MAX.saturating_sub(self.looks) }
     }
 
-    pub(super) const fn decision(
+    pub(super) fn decision(
         &self,
         trigger: Trigger,
         action: ControlAction,
         predicted: Option<Predicted>,
     ) -> Decision {
         let (at_ns, throughput_tps) = (self.at_ns, self.throughput_tps);
-        Decision { at_ns, throughput_tps, cause: Cause::Evaluated(trigger), action, predicted }
+        Decision {
+            at_ns,
+            throughput_tps,
+            mix: self.mix.clone(),
+            cause: Cause::Evaluated(trigger),
+            action,
+            predicted,
+        }
     }
 
     fn predicted(plan: &Plan, gain_wanted: f64) -> Predicted {

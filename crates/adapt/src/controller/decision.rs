@@ -5,6 +5,7 @@
 use super::Observation;
 use crate::cores::CoreChange;
 use crate::ids::WorkerIndex;
+use crate::mix::Mix;
 use crate::sharing::{SharingChange, SharingReason};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -53,6 +54,11 @@ pub enum Trigger {
     },
     /// A small gain was predicted just before, and may have been noise.
     Confirmation,
+    /// Many transactions were of other classes than when the model was evaluated.
+    MixChanged {
+        /// Their share of all transactions.
+        share: f64,
+    },
     /// The scheme was made from few samples, and there are half as many more since.
     MoreSamples {
         /// Samples that the scheme was made from, in number of equal cost.
@@ -87,7 +93,7 @@ pub enum WaitReason {
     },
     /// The load changed in the middle of a long interval: statistics of one load are needed first.
     BeganAnew {
-        /// The change: of the throughput, or an imbalance.
+        /// The change: of the throughput or of the mix, or an imbalance.
         trigger: Trigger,
     },
 }
@@ -191,6 +197,9 @@ pub struct Decision {
     pub at_ns: u64,
     /// The throughput that was observed, in transactions per second.
     pub throughput_tps: f64,
+    /// Transactions by class that were observed; empty where they are not known.
+    #[serde(default, skip_serializing_if = "Mix::is_empty")]
+    pub mix: Mix,
     /// Its cause.
     pub cause: Cause,
     /// The action decided on.
@@ -204,10 +213,11 @@ pub struct Decision {
 impl Decision {
     /// The record of an observation after which nothing was evaluated.
     #[must_use]
-    pub const fn waited(observation: &Observation, reason: WaitReason) -> Self {
+    pub fn waited(observation: &Observation, reason: WaitReason) -> Self {
         Self {
             at_ns: observation.at_ns,
             throughput_tps: observation.throughput_tps,
+            mix: observation.mix.clone(),
             cause: Cause::Waited(reason),
             action: ControlAction::Wait,
             predicted: None,
@@ -216,10 +226,11 @@ impl Decision {
 
     /// The record of a change of the processing units that workers have.
     #[must_use]
-    pub const fn of_cores(at_ns: u64, throughput_tps: f64, change: CoreChange) -> Self {
+    pub fn of_cores(at_ns: u64, throughput_tps: f64, change: CoreChange) -> Self {
         Self {
             at_ns,
             throughput_tps,
+            mix: Mix::default(),
             cause: Cause::Cores(change),
             action: match change {
                 CoreChange::Spare { .. } => ControlAction::Keep { reason: KeepReason::NoWorkerWithoutCore },
@@ -235,6 +246,7 @@ impl Decision {
         Self {
             at_ns,
             throughput_tps,
+            mix: Mix::default(),
             cause: Cause::Reads { table: table.to_owned(), reason: change.reason },
             action: if change.shares() { ControlAction::Share } else { ControlAction::Unshare },
             predicted: None,
@@ -296,6 +308,9 @@ impl fmt::Display for Trigger {
                     f,
                     "the last repartitioning took the throughput from {before_tps:.0} to {after_tps:.0} tps"
                 )
+            }
+            Self::MixChanged { share } => {
+                write!(f, "{:.0}% of the transactions are of other classes than before", 100.0 * share)
             }
             Self::Confirmation => f.write_str("a small gain was to be confirmed"),
             Self::MoreSamples { made_from, since } => {

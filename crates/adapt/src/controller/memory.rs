@@ -323,9 +323,9 @@ mod tests {
         loads[busiest % 8] = 9.0;
         let available = vec![true; 8];
         let at_ns = at_s * 1_000_000_000;
-        let (changed_platform, waits, samples) = (false, 0.0, None);
+        let (changed_platform, waits, samples, mix) = (false, 0.0, None, crate::mix::Mix::default());
         let observation =
-            Observation { at_ns, throughput_tps, loads, available, changed_platform, waits, samples };
+            Observation { at_ns, throughput_tps, loads, available, changed_platform, waits, samples, mix };
         Situation { at_ns, throughput_tps, noise: 0.0, profile: Profile::of(&observation) }
     }
 

@@ -19,6 +19,8 @@
 //! - once, when the first three measurements agree ([`Trigger::First`]): a scheme may be bad without anything changing;
 //! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
 //! - when the load goes back and forth within an interval ([`Trigger::Swing`]);
+//! - when many transactions are of other classes than at the latest evaluation, whatever the throughput ([`Trigger::MixChanged`]): what the
+//!   paper calls dynamic information is told by the classes at once, and a scheme may serve the new ones well enough not to show it;
 //! - to find out whether a small gain is one ([`Trigger::Confirmation`]);
 //! - when a scheme that was made from few samples would be made better from those that there are now ([`Trigger::MoreSamples`]).
 //!
@@ -49,6 +51,7 @@ use crate::attribution::attribute;
 use crate::cost::Weights;
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
+use crate::mix::Mix;
 use crate::platform::Platform;
 use crate::sharing::{Limits, ReadsSeen, Sharing, SharingChange};
 use crate::trace::WorkloadTrace;
@@ -103,6 +106,8 @@ pub struct Observation {
     /// Number of samples of equal cost that would say as much as those that statistics have so far
     /// ([`WorkloadTrace::samples_effective`](crate::WorkloadTrace::samples_effective)); `None` where they are no samples.
     pub samples: Option<f64>,
+    /// Transactions by class; empty where they are not known.
+    pub mix: Mix,
 }
 
 /// Instruction to the driver after an observation.
@@ -129,6 +134,9 @@ pub struct Controller {
     waits: f64,
     /// By which share it may differ because so few transactions were counted.
     noise: f64,
+    /// The mix of the latest observation, and that of the latest one that was evaluated.
+    mix: Mix,
+    mix_evaluated: Mix,
     profile: Profile,
     /// By which share throughputs usually differ from one measurement to the next.
     scatter: f64,
@@ -197,6 +205,8 @@ impl Controller {
             changed_ns: 0,
             other_ns: 0,
             noise: 0.0,
+            mix: Mix::default(),
+            mix_evaluated: Mix::default(),
             profile: Profile::default(),
             scatter: 0.0,
             mixed: false,
@@ -301,8 +311,13 @@ impl Controller {
         }
         self.window.push_back(throughput);
         self.measure_scatter();
+        let mix_changed = self.note_mix(&observation.mix);
         match changed {
             Some(_) => {
+                (self.interval, self.too_few) = (self.settings.interval, 0.0);
+                self.other_ns = observation.at_ns.saturating_sub(1);
+            }
+            None if mix_changed.is_some() => {
                 (self.interval, self.too_few) = (self.settings.interval, 0.0);
                 self.other_ns = observation.at_ns.saturating_sub(1);
             }
@@ -311,7 +326,10 @@ impl Controller {
             }
             None => {}
         }
-        let verdict = self.verdict(changed, full);
+        let verdict = self.verdict(changed, mix_changed, full);
+        if matches!(verdict, Verdict::Evaluate(_)) && !self.mix.is_empty() {
+            self.mix_evaluated.clone_from(&self.mix);
+        }
         if verdict != Verdict::Wait(WaitReason::TooFewSamples) {
             self.swing.begin_anew();
         }
@@ -329,8 +347,8 @@ impl Controller {
 
     /// Looks at the throughput and the loads of a short time in the middle of a long interval, or at the end of it: in the whole of it, what has
     /// just changed hardly shows. When the throughput differs
-    /// from what it was by more than twice the threshold, or by more than once in two looks that follow each other, or a worker stands out that did not before, says
-    /// so: then whatever was counted so far is to be thrown away, and the next observation is due after
+    /// from what it was by more than twice the threshold, or by more than once in two looks that follow each other, or transactions are of other classes,
+    /// or a worker stands out that did not before, says so: then whatever was counted so far is to be thrown away, and the next observation is due after
     /// [`interval`](Controller::interval), which is the shortest again.
     ///
     /// Workers that went away are for an observation, at once.
@@ -356,6 +374,8 @@ impl Controller {
         let is_seen_again = before.is_some_and(|before| before.abs() > noticed && before * change > 0.0);
         let trigger = if change.abs() > clear || is_seen_again {
             Trigger::ThroughputChanged { from_tps, to_tps }
+        } else if let Some(share) = self.share_of_other_classes(&seen.mix) {
+            Trigger::MixChanged { share }
         } else {
             let (worker, over_mean) = busiest.filter(|_| !profile.is_like(&self.profile, &self.settings))?;
             Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
@@ -380,12 +400,31 @@ impl Controller {
         if counted > 0.0 { self.settings.confidence / counted.sqrt() } else { 0.0 }
     }
 
+    /// Takes note of a mix. Returns the share of transactions that are of other classes than when the model was evaluated, if that is more
+    /// than [`mix_change`](ControllerSettings::mix_change): then nothing that was turned down or is to be confirmed says anything.
+    fn note_mix(&mut self, mix: &Mix) -> Option<f64> {
+        self.mix.clone_from(mix);
+        let changed = self.share_of_other_classes(mix);
+        if changed.is_some() {
+            (self.candidate, self.rejected) = (None, None);
+        } else if self.mix_evaluated.is_empty() {
+            self.mix_evaluated.clone_from(mix);
+        }
+        changed
+    }
+
+    fn share_of_other_classes(&self, mix: &Mix) -> Option<f64> {
+        let share = self.mix_evaluated.distance(mix);
+        let noise = self.mix_evaluated.noise(mix, self.settings.confidence);
+        (share > self.settings.mix_change + noise).then_some(share)
+    }
+
     fn mean(&self) -> Option<f64> {
         let sum: f64 = self.window.iter().sum();
         (!self.window.is_empty()).then(|| sum / self.window.len() as f64)
     }
 
-    fn verdict(&self, changed: Option<f64>, full: bool) -> Verdict {
+    fn verdict(&self, changed: Option<f64>, mix_changed: Option<f64>, full: bool) -> Verdict {
         let busiest = self.profile.busiest();
         if self.platform_due || self.profile.stranded().is_some() {
             let available = self.profile.available_count();
@@ -413,6 +452,9 @@ impl Controller {
         if let Some(from_tps) = changed {
             return self
                 .unless_rejected(Trigger::ThroughputChanged { from_tps, to_tps: self.throughput_tps });
+        }
+        if let Some(share) = mix_changed {
+            return self.unless_rejected(Trigger::MixChanged { share });
         }
         let stands_out = self.settings.imbalance + self.settings.confidence * self.deviation;
         if let Some((worker, over_mean)) = busiest.filter(|(_, over)| *over > stands_out) {

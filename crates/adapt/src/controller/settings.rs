@@ -21,6 +21,10 @@ pub struct ControllerSettings {
     pub threshold: f64,
     /// Number of measurements in that mean. Default 5, the paper's.
     pub window: usize,
+    /// The share of transactions that must be of other classes than at the latest evaluation for the model to be evaluated. Default 0.25; from
+    /// 1 on, classes say nothing.
+    #[serde(default = "mix_change")]
+    pub mix_change: f64,
     /// By which share the busiest worker must exceed the mean for its own sake to be looked at. Default 0.2: twice what
     /// changes the throughput noticeably, and more than noise of 10% makes of equal loads.
     pub imbalance: f64,
@@ -51,6 +55,7 @@ impl Default for ControllerSettings {
             interval_max: Duration::from_secs(8),
             threshold: 0.1,
             window: 5,
+            mix_change: mix_change(),
             imbalance: 0.2,
             gain_min: 0.03,
             gain_sure: 0.15,
@@ -61,6 +66,11 @@ impl Default for ControllerSettings {
             cores: CoreSettings::default(),
         }
     }
+}
+
+/// The default of [`ControllerSettings::mix_change`].
+const fn mix_change() -> f64 {
+    0.25
 }
 
 /// The default of [`ControllerSettings::share_gain`].
@@ -81,11 +91,12 @@ pub struct Setting {
 
 impl Setting {
     /// Every setting that is a number.
-    pub const ALL: [Setting; 26] = [
+    pub const ALL: [Setting; 27] = [
         setting("interval", "s", |s| s.interval.as_secs_f64(), |s, v| s.interval = seconds(v)),
         setting("interval_max", "s", |s| s.interval_max.as_secs_f64(), |s, v| s.interval_max = seconds(v)),
         setting("threshold", "share", |s| s.threshold, |s, v| s.threshold = v),
         setting("window", "measurements", |s| s.window as f64, |s, v| s.window = v.round() as usize),
+        setting("mix_change", "share", |s| s.mix_change, |s, v| s.mix_change = v),
         setting("imbalance", "share", |s| s.imbalance, |s, v| s.imbalance = v),
         setting("gain_min", "share", |s| s.gain_min, |s, v| s.gain_min = v),
         setting("gain_sure", "share", |s| s.gain_sure, |s, v| s.gain_sure = v),
@@ -222,6 +233,7 @@ impl ControllerSettings {
         }
         let shares = [
             ("threshold", self.threshold),
+            ("mix_change", self.mix_change),
             ("imbalance", self.imbalance),
             ("gain_min", self.gain_min),
             ("share_gain", self.share_gain),

@@ -88,6 +88,7 @@ mod tests {
             changed_platform: false,
             waits: 0.0,
             samples: Some(samples),
+            mix: crate::mix::Mix::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::fixture::platform;
 use atrapos_adapt::{
-    AdaptError, Cause, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
+    AdaptError, Cause, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Mix, Observation,
     Settings, SharingChange, SharingReason, Trigger, Verdict, WaitReason, Weights, WorkerIndex,
     WorkloadTrace,
 };
@@ -22,6 +22,7 @@ fn observation(at_s: u64, throughput_tps: f64, loads: [f64; 2]) -> Observation {
         changed_platform: false,
         waits: 0.0,
         samples: None,
+        mix: Mix::default(),
     }
 }
 
@@ -189,6 +190,84 @@ fn two_glances_that_agree_see_a_smaller_change() {
     assert_eq!(glances(&[850.0, 1000.0, 850.0]), [false; 3], "not one after the other");
     assert_eq!(glances(&[850.0, 1150.0, 850.0]), [false; 3], "not in one direction");
     assert_eq!(glances(&[950.0, 950.0, 950.0]), [false; 3], "within the threshold");
+}
+
+/// An observation of `reads` and `writes`, each seen in a sample.
+fn of_classes(at_s: u64, reads: f64, writes: f64) -> Observation {
+    let mix = Mix::new([("read", reads), ("write", writes)], reads + writes);
+    Observation { mix, ..observation(at_s, 1000.0, [5.0, 5.0]) }
+}
+
+#[test]
+fn other_classes_are_noticed_although_throughput_and_loads_are_the_same() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let (mut at_s, mut evaluated) = (0, 0);
+    for _ in 0..10 {
+        at_s += controller.interval().as_secs();
+        if let Verdict::Evaluate(trigger) = controller.observe(&of_classes(at_s, 8_000.0, 2_000.0)) {
+            controller.consider(trigger, &trace(5, 5, None), &platform).expect("a decision");
+            evaluated += 1;
+        }
+    }
+    assert_eq!(
+        (evaluated, controller.interval()),
+        (1, Duration::from_secs(8)),
+        "the first time, and then it is calm"
+    );
+    assert_eq!(
+        controller.glance(&of_classes(at_s + 1, 6_000.0, 4_000.0)),
+        None,
+        "a fifth is of other classes"
+    );
+    assert_eq!(controller.glance(&of_classes(at_s + 1, 1.0, 2.0)), None, "three samples say nothing");
+    assert_eq!(
+        controller.glance(&observation(at_s + 1, 1000.0, [5.0, 5.0])),
+        None,
+        "classes may not be known"
+    );
+    let unmoved = controller.clone();
+    let reason = controller.glance(&of_classes(at_s + 2, 4_000.0, 6_000.0));
+    let Some(WaitReason::BeganAnew { trigger: Trigger::MixChanged { share } }) = reason else {
+        panic!("{reason:?}")
+    };
+    assert!((share - 0.4).abs() < 1e-9);
+    assert_eq!(controller.interval(), Duration::from_secs(1));
+    let verdict = controller.observe(&of_classes(at_s + 3, 4_000.0, 6_000.0));
+    let Verdict::Evaluate(trigger @ Trigger::MixChanged { .. }) = verdict else { panic!("{verdict:?}") };
+    let considered = controller.consider(trigger, &trace(9, 3, None), &platform).expect("a decision");
+    assert!(considered.decision.is_repartition());
+    assert_eq!(considered.decision.mix.shares(), [("write", 0.6), ("read", 0.4)], "it is recorded");
+    // What was evaluated is known from then on.
+    controller.abandoned();
+    let verdict = controller.observe(&of_classes(at_s + 4, 4_100.0, 5_900.0));
+    assert!(!matches!(verdict, Verdict::Evaluate(Trigger::MixChanged { .. })), "{verdict:?}");
+
+    // Without a glance the next observation sees it; from 1 on, the setting says that classes say nothing.
+    let verdict = unmoved.clone().observe(&of_classes(at_s + 8, 4_000.0, 6_000.0));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::MixChanged { .. })), "{verdict:?}");
+    let settings = ControllerSettings { mix_change: 1.0, ..ControllerSettings::default() };
+    let mut indifferent = Controller::new(settings).expect("settings that make sense");
+    indifferent.observe(&of_classes(1, 100.0, 0.0));
+    let verdict = indifferent.observe(&of_classes(2, 0.0, 100.0));
+    assert!(matches!(verdict, Verdict::Wait(_)), "{verdict:?}");
+}
+
+#[test]
+fn a_plan_that_was_turned_down_for_other_classes_is_looked_at_again() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let at_s = calm_down(&mut controller);
+    let uneven =
+        |at_s, reads, writes| Observation { loads: vec![4.0, 8.0], ..of_classes(at_s, reads, writes) };
+    let Verdict::Evaluate(trigger) = controller.observe(&uneven(at_s + 8, 900.0, 100.0)) else {
+        panic!("not evaluated")
+    };
+    controller.consider(trigger, &trace(5, 5, None), &platform).expect("a decision");
+    let verdict = controller.observe(&uneven(at_s + 9, 900.0, 100.0));
+    assert!(matches!(verdict, Verdict::Wait(WaitReason::TurnedDown { .. })), "{verdict:?}");
+    let verdict = controller.observe(&uneven(at_s + 10, 100.0, 900.0));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::MixChanged { .. })), "{verdict:?}");
 }
 
 #[test]
@@ -529,6 +608,10 @@ fn decisions_are_sentences_and_json() {
         Decision::waited(&calm, WaitReason::Calm),
         Decision::waited(&calm, WaitReason::Settling { earlier: 2 }),
         Decision::waited(&calm, WaitReason::BeganAnew { trigger }),
+        Decision::waited(
+            &of_classes(7, 3.0, 1.0),
+            WaitReason::BeganAnew { trigger: Trigger::MixChanged { share: 0.345 } },
+        ),
         Decision::waited(&calm, WaitReason::TurnedDown { trigger }),
         Decision {
             cause: Cause::Evaluated(Trigger::Imbalance { busiest: WorkerIndex(1), over_mean: 0.5 }),

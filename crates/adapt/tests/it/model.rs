@@ -4,7 +4,7 @@
 
 use crate::fixture::Random;
 use atrapos_adapt::{
-    Considered, Controller, ControllerSettings, Decision, Extents, Observation, PartitionTrace,
+    Considered, Controller, ControllerSettings, Decision, Extents, Mix, Observation, PartitionTrace,
     PlannedScheme, Platform, SliceIndex, SubPartition, SyncPointTrace, TRACE_FORMAT, TableIndex, TableTrace,
     TraceKey, Verdict, WaitReason, WorkerIndex, WorkloadTrace,
 };
@@ -211,6 +211,7 @@ impl Model {
                     changed_platform: false,
                     waits: 0.0,
                     samples: None,
+                    mix: Mix::default(),
                 };
                 if let Some(reason) = self.controller.glance(&seen) {
                     return self.begun_anew(step, &seen, reason, load_at);
@@ -240,6 +241,7 @@ impl Model {
             changed_platform: false,
             waits: 0.0,
             samples: None,
+            mix: Mix::default(),
         };
         self.observed_available.clone_from(&self.available);
         let load_max_before = self.load_max(&load_at(self.now_s));

@@ -2,7 +2,7 @@
 
 use crate::fixture::platform;
 use atrapos_adapt::{
-    Considered, ControlAction, Controller, ControllerSettings, Extents, Observation, PartitionTrace,
+    Considered, ControlAction, Controller, ControllerSettings, Extents, Mix, Observation, PartitionTrace,
     SliceIndex, TRACE_FORMAT, TableIndex, TableTrace, TraceKey, Trigger, Verdict, WorkerIndex, WorkloadTrace,
 };
 
@@ -63,6 +63,7 @@ fn observation(at_s: u64, throughput_tps: f64, trace: &WorkloadTrace) -> Observa
         changed_platform: false,
         waits: 0.0,
         samples: None,
+        mix: Mix::default(),
     }
 }
 

@@ -5,7 +5,7 @@
 //! Invariant: colours repeat what the words and bars say.
 
 use atrapos::activity::{FamilyActivity, PartitionActivity, WorkerActivity};
-use atrapos_watch::report::{DecisionReport, Snapshot};
+use atrapos_watch::report::{ClassRate, DecisionReport, Snapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
@@ -29,7 +29,9 @@ const HOT: f64 = 0.25;
 const WARM: f64 = 0.05;
 /// The lines that decisions take at least, and the frames of the parts.
 const DECISION_LINES: u16 = 8;
-const HEADER_LINES: u16 = 3;
+const HEADER_LINES: u16 = 4;
+/// Classes that are told at most.
+const CLASSES: usize = 8;
 
 /// The latest state of a database, and what has been told of it.
 #[derive(Debug)]
@@ -134,6 +136,10 @@ impl View {
             )));
         }
         let mut lines = vec![Line::from(first), Line::from(second)];
+        // A single class without a name says nothing.
+        if rates.classes.iter().any(|class| !class.name.is_empty()) {
+            lines.push(classes_line(&rates.classes));
+        }
         if let Some(durability) = &activity.durability {
             let failure = durability.failure.as_ref();
             lines.push(match failure {
@@ -222,6 +228,20 @@ fn bar(share: f64) -> Span<'static> {
     let full = ((share.clamp(0.0, 1.0) * BAR_CELLS as f64).round() as usize).min(BAR_CELLS);
     let text = format!("{}{} {:>3.0}%", "█".repeat(full), "░".repeat(BAR_CELLS - full), 100.0 * share);
     Span::styled(text, Style::new().fg(Color::Cyan))
+}
+
+/// The classes of transactions with their rates, the most frequent first.
+fn classes_line(classes: &[ClassRate]) -> Line<'static> {
+    let all: f64 = classes.iter().map(|class| class.per_second).sum();
+    let text = |class: &ClassRate| {
+        let name = if class.name.is_empty() { "no class" } else { &class.name };
+        format!("{name} {}/s ({:.0}%)", rate(class.per_second), 100.0 * class.per_second / all)
+    };
+    let mut texts: Vec<String> = classes.iter().take(CLASSES).map(text).collect();
+    if classes.len() > CLASSES {
+        texts.push(format!("{} more", classes.len() - CLASSES));
+    }
+    Line::from(format!("classes: {}", texts.join(", ")))
 }
 
 fn worker_line(worker: &WorkerActivity, busy: f64, committed: f64, sent: f64) -> Line<'static> {
@@ -380,6 +400,11 @@ mod tests {
         }
     }
 
+    fn classes() -> Vec<ClassRate> {
+        let class = |(name, per_second): (&str, f64)| ClassRate { name: name.into(), per_second };
+        [("get-subscriber-data", 489_970.8), ("", 122_000.0), ("update-location", 497.6)].map(class).into()
+    }
+
     fn snapshot() -> Snapshot {
         let family = FamilyActivity {
             name: "subscriber".into(),
@@ -402,6 +427,7 @@ mod tests {
                 loads_from_ns: Some(0),
                 statistics: Statistics::default(),
                 workers: vec![worker(0, 0), worker(1, 1), worker(2, 0)],
+                classes: Vec::new(),
                 families: vec![family],
                 lock_waits: Vec::new(),
                 durability: Some(DurabilityActivity {
@@ -418,6 +444,7 @@ mod tests {
                 busy: vec![0.876, 0.5, 0.0],
                 committed: vec![612_345.4, 123.0, 0.0],
                 aborted: 12.0,
+                classes: classes(),
                 messages: vec![vec![0.0, 1200.0, 0.0], vec![0.0; 3], vec![0.0; 3]],
                 heat: vec![vec![vec![0.01, 0.05, 0.8, 0.0], vec![0.1, 0.2, 0.1, 0.1], Vec::new()]],
             },
@@ -452,6 +479,7 @@ mod tests {
         empty.decisions.clear();
         empty.activity.families.clear();
         empty.rates.heat.clear();
+        empty.rates.classes.clear();
         empty.activity.loads_from_ns = None;
         empty.activity.durability = None;
         insta::assert_snapshot!("text_without_tables", View::new(empty).text());

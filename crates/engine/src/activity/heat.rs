@@ -78,6 +78,7 @@ mod tests {
             loads_from_ns,
             statistics: Statistics::default(),
             workers: Vec::new(),
+            classes: Vec::new(),
             families: vec![family],
             lock_waits: Vec::new(),
             durability: None,

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use atrapos_adapt::{Controller, Observation, Platform};
 use atrapos_partition::schema::Schema;
-use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Observed, decide, rate, without};
+use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Observed, decide, mix_of, rate, without};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::HeapMemory;
 use atrapos_topology::Machine;
 use atrapos_transaction::central::CentralState;
+use atrapos_transaction::monitor::ClassCounts;
 use atrapos_transaction::stats::Statistics;
 
 use super::Simulation;
@@ -26,6 +27,8 @@ pub(super) struct Adapting {
     elapsed: Duration,
     committed: u64,
     waited: u64,
+    /// Transactions by class until then.
+    classes: ClassCounts,
 }
 
 impl Adapting {
@@ -44,6 +47,7 @@ impl Adapting {
             elapsed: Duration::ZERO,
             committed: 0,
             waited: 0,
+            classes: ClassCounts::default(),
         })
     }
 }
@@ -84,6 +88,8 @@ impl Simulation {
         adapting.elapsed += interval;
         let before = std::mem::replace(&mut adapting.committed, committed);
         let waited_before = std::mem::replace(&mut adapting.waited, waited);
+        let classes = so_far.iter().fold(ClassCounts::default(), |sum, worker| sum.and(&worker.classes));
+        let classes_before = std::mem::replace(&mut adapting.classes, classes.clone());
         let samples = so_far.iter().map(|worker| worker.samples.count).sum::<u64>();
         let observation = Observation {
             at_ns: adapting.elapsed.as_nanos() as u64,
@@ -94,6 +100,7 @@ impl Simulation {
             waits: (waited - waited_before) as f64 / (committed - before).max(1) as f64,
             // All events cost the same.
             samples: Some(samples as f64),
+            mix: mix_of(&classes.since(&classes_before)),
         };
         let workers = &self.workers;
         let collect = || {

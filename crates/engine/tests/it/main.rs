@@ -9,6 +9,7 @@ mod activity;
 mod adaptation;
 mod bad_input;
 mod central;
+mod classes;
 mod closing;
 mod columns;
 mod cores;

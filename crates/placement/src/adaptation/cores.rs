@@ -176,7 +176,10 @@ impl Adaptive {
 
     /// Returns the throughput since the last turn.
     fn throughput_now_tps(&self) -> f64 {
-        let (since, before) = self.lock().observed;
+        let (since, before) = {
+            let state = self.lock();
+            (state.observed.0, state.observed.1)
+        };
         let clock = self.handle.clock();
         rate(self.counts().committed() - before.committed(), clock.ns(self.now().since(since)))
     }

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use atrapos_adapt::{CYCLES_PER_NS, Observation};
+use atrapos_adapt::{CYCLES_PER_NS, Mix, Observation};
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::Ticks;
-use atrapos_transaction::monitor::{Collected, Samples, SoFar, WorkerCollected};
+use atrapos_transaction::monitor::{ClassCounts, Collected, Samples, SoFar, WorkerCollected};
 
 use super::Adaptive;
 
@@ -38,6 +38,13 @@ pub(super) struct Glance {
     counts: Counts,
     /// The records not yet collected, by worker.
     workers: Vec<SoFar>,
+}
+
+impl Glance {
+    /// The transactions of all workers by class since the opening.
+    fn classes(&self) -> ClassCounts {
+        self.workers.iter().fold(ClassCounts::default(), |sum, worker| sum.and(&worker.classes))
+    }
 }
 
 /// Statistics of the workers since they were collected before.
@@ -147,15 +154,21 @@ impl Adaptive {
         Observation {
             // A partition that was moved by hand took its load along.
             loads: loads.map(|(now, before)| now.load.saturating_sub(before.load) as f64).collect(),
+            mix: mix_of(&now.classes().since(&before.classes())),
             ..self.observation(now, now.counts.since(before.counts), elapsed_ns)
         }
     }
 
     /// Returns what a turn observes: the throughput since the turn before, and all that was recorded since the last collection.
     pub(super) fn since_last_turn(&self, now: &Glance) -> Observation {
-        let (since, before) = std::mem::replace(&mut self.lock().observed, (now.at, now.counts));
+        let classes = now.classes();
+        let observed = (now.at, now.counts, classes.clone());
+        let (since, before, classes_before) = std::mem::replace(&mut self.lock().observed, observed);
         let elapsed_ns = self.handle.clock().ns(now.at.since(since));
-        self.observation(now, now.counts.since(before), elapsed_ns)
+        Observation {
+            mix: mix_of(&classes.since(&classes_before)),
+            ..self.observation(now, now.counts.since(before), elapsed_ns)
+        }
     }
 
     fn observation(&self, now: &Glance, counts: Counts, elapsed_ns: u64) -> Observation {
@@ -167,6 +180,7 @@ impl Adaptive {
             available: self.available(),
             changed_platform: false,
             samples: Some(effective(all_samples(now.workers.iter().map(|worker| worker.samples)))),
+            mix: Mix::default(),
         }
     }
 
@@ -187,6 +201,12 @@ impl Adaptive {
             waited: sum.waited + worker.lock_waits,
         })
     }
+}
+
+/// Returns counts as a mix.
+pub fn mix_of(counts: &ClassCounts) -> Mix {
+    let transactions = counts.iter().map(|(class, transactions)| (class, transactions as f64));
+    Mix::new(transactions, counts.samples() as f64)
 }
 
 /// Returns events per second.

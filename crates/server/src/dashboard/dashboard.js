@@ -2,7 +2,7 @@
 //
 // Owns the token, which stays in the session storage of this tab. Never: a number that did not come from the server.
 
-import { age, at, count, keep, make, percent, refreshDetails, rounded, say, time } from "./page.js";
+import { age, at, count, keep, make, pairs, percent, refreshDetails, rounded, say, time } from "./page.js";
 import { showCharts } from "./charts.js";
 import { showMachine, showMessages } from "./machine.js";
 import { showPartitions } from "./partitions.js";
@@ -114,6 +114,12 @@ function tiles({ status, samples }) {
   ].map(([name, value, unit, of, meaning]) => ({ name, value, unit, of, total: of && total(of), meaning }));
 }
 
+function showClasses({ rates }) {
+  const all = rates.classes.reduce((sum, one) => sum + one.per_second, 0);
+  pairs(at("classes"), rates.classes.map((one) => [one.name || "no class", `${rounded(one.per_second)} (${percent(one.per_second / all)})`]));
+  at("no-classes").hidden = rates.classes.length > 0;
+}
+
 function showNow() {
   keep(at("now"), tiles(known), (tile) => tile.name, (tile) => {
     const total = make("b", tile.of ? { "data-metric": tile.of } : {});
@@ -150,6 +156,7 @@ function show() {
   showMachine(status);
   showPartitions(status);
   showMessages(status);
+  showClasses(status);
   showLocks(status, known.samples);
   showDecisions(known.decisions, status.activity.at_ns);
   showMetrics();

@@ -108,7 +108,7 @@ impl Connection {
             }
             // Its effects on sequences stand whatever becomes of the transaction.
             let (database, route) = (self.database.database(), self.any_worker());
-            return run_once(database, route, self.process_id, vec![request]).await.only();
+            return run_once(database, route, self.client(), vec![request]).await.only();
         }
         if let Work::Truncate(tables) = &planned.plan.work {
             let rest = Box::pin(self.truncate_anew(tables, ends)).await?;
@@ -153,7 +153,7 @@ impl Connection {
             Err(error) => return Answers::failed(error),
         };
         if ends && self.kind == Kind::None {
-            let answers = run_once(self.database.database(), route, self.process_id, requests).await;
+            let answers = run_once(self.database.database(), route, self.client(), requests).await;
             self.noted.store(0, Ordering::SeqCst);
             self.forget_session();
             return answers;
@@ -185,7 +185,7 @@ impl Connection {
     /// Begins the procedure of the transaction, with the savepoints that were set before.
     pub(super) async fn begin_at(&mut self, route: Route) -> Result<(), SqlError> {
         self.note_generation();
-        let mut open = Open::begin(self.database.database(), route, self.process_id).await?;
+        let mut open = Open::begin(self.database.database(), route, self.client()).await?;
         for name in &self.savepoints {
             open.ask(|reply| Command::Savepoint(name.clone(), reply)).await?;
         }

@@ -18,6 +18,7 @@ use crate::age::Age;
 use crate::branch::Branch;
 use crate::distributed::coordinator::{end_subordinates, needs_votes};
 use crate::messages::send_end;
+use crate::monitor::EndedTxn;
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
 use crate::wal::CommitWaiters;
@@ -94,6 +95,7 @@ impl<'w> TxnGuard<'w> {
             Some(reason) => {
                 stats.aborted[reason as usize].add(1);
                 self.worker.shard().aborted_age.set(state.age.get());
+                self.worker.shard().aborted_class.set(state.class.get());
             }
         }
         end(self.worker, state, Ending { commit: failed.is_none(), epoch });
@@ -232,7 +234,9 @@ fn end(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     let shard = worker.shard();
     let commit = ending.commit;
     if shard.monitor.is_due() {
-        shard.monitor.record(worker, &state.home.borrow().accesses, Some(&state.rounds.borrow()));
+        let class = state.coordinator.get().is_none().then(|| state.class.get());
+        let (home, rounds) = (state.home.borrow(), state.rounds.borrow());
+        shard.monitor.record(worker, &home.accesses, Some(EndedTxn { rounds: &rounds, class }));
     }
     state.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
     if state.txn() == TxnId(0) && !state.is_doomed.get() {
@@ -251,6 +255,7 @@ fn recycle(worker: &EngineWorker, state: Rc<TxnState>) {
     state.age.set(Age::NONE);
     state.suspends.set(false);
     state.client.set(0);
+    state.class.set("");
     worker.shard().put_state(state);
 }
 

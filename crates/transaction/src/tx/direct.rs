@@ -53,6 +53,7 @@ use super::rounds::Rounds;
 use crate::age::Age;
 use crate::branch::{Access, Branch};
 use crate::lookups::{BATCH, RouteHint};
+use crate::monitor::EndedTxn;
 use crate::shard::{EngineWorker, Shard};
 use crate::stored::StoredProcedure;
 use crate::transaction::{RowPhase, RunAction, Transaction};
@@ -73,6 +74,8 @@ pub(crate) struct DirectMemory {
     given_up: u64,
     /// Number of transactions that had committed when the latest one gave up.
     committed: u64,
+    /// The class of the transaction that runs, if it is recorded.
+    class: &'static str,
 }
 
 /// The weight of a transaction that gives up, beside that of one that commits, which is 1: a part of a transaction that runs for
@@ -90,7 +93,7 @@ impl DirectMemory {
     pub(crate) fn bounded(redo_bytes_max: usize) -> DirectMemory {
         let branch = Branch::bounded(redo_bytes_max);
         let (dependents, touched) = (Vec::new(), Vec::new());
-        DirectMemory { branch, dependents, touched, skipped: 0, given_up: 0, committed: 0 }
+        DirectMemory { branch, dependents, touched, skipped: 0, given_up: 0, committed: 0, class: "" }
     }
 
     /// Counts a transaction that gives up, when so many have committed on the worker.
@@ -143,6 +146,7 @@ pub(crate) fn attempt<P: StoredProcedure>(
     let is_recorded = shard.monitor.records_next();
     if is_recorded {
         shard.monitor.begins(worker);
+        memory.class = P::CLASS;
     }
     let mut tx = DirectTx { worker, memory, routed, observed: Epoch(0), stopped: None, is_recorded };
     // The future is made in here, so that it is nothing but local variables of this closure.
@@ -215,7 +219,8 @@ impl<'w> DirectTx<'w> {
     fn record(&mut self) {
         let monitor = &self.worker.shard().monitor;
         if monitor.is_due() {
-            monitor.record(self.worker, &self.memory.touched, Some(&Rounds::default()));
+            let ended = EndedTxn { rounds: &Rounds::default(), class: Some(self.memory.class) };
+            monitor.record(self.worker, &self.memory.touched, Some(ended));
         }
         self.memory.touched.clear();
     }

@@ -62,6 +62,8 @@ pub struct TxnState {
     pub(crate) coordinator: Cell<Option<GlobalId>>,
     /// The number of the client that it works for ([`Tx::set_client`](super::Tx::set_client)); zero if nobody has said.
     pub(crate) client: Cell<u32>,
+    /// The class that it is counted under ([`Tx::set_class`](super::Tx::set_class)); empty if nobody has said.
+    pub(crate) class: Cell<&'static str>,
     /// The trace or recording.
     pub(crate) trace: Trace,
     /// Its part of the system state that workers share.

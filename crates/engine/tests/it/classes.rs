@@ -1,0 +1,92 @@
+//! Classes of transactions: a database that observes itself knows how many of each there were, however they are run.
+
+use std::collections::BTreeMap;
+
+use atrapos::{
+    Abort, Adaptation, Database, Registry, Route, StoredProcedure as _, TableRef, WorkerId, encode,
+};
+
+use crate::support::{Items, load_items, two_tables};
+
+atrapos::stored_procedures! {
+    Touch("classes.touch", "touch") { key: u64 } -> bool;
+    tables TableRef<Items>: |db| db.table();
+    home: |own, items| items.at(&own.key);
+    run: |own, tx, items| async move {
+        Ok(tx.update(*items, own.key, |row| row.value += 1).await?.is_some())
+    };
+
+    TouchBoth("classes.touch_both", "touch-both") { key: u64, other: u64 } -> bool;
+    tables TableRef<Items>: |db| db.table();
+    home: |own, items| items.at(&own.key);
+    run: |own, tx, items| async move {
+        tx.update(*items, own.key, |row| row.value += 1).await?;
+        Ok(tx.update(*items, own.other, |row| row.value += 1).await?.is_some())
+    };
+}
+
+/// A database of two workers that records every event, with rows 0 to 99 in halves.
+fn observing(act: bool) -> Database {
+    let adaptation = Adaptation { act, sample_every: 1, ..Adaptation::default() };
+    let builder = Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
+    let db = builder.adaptation(adaptation).in_memory().unwrap();
+    load_items(&db, 100, 0);
+    db
+}
+
+/// The transactions of each class.
+fn counted(db: &Database) -> BTreeMap<String, u64> {
+    db.activity().unwrap().classes.into_iter().map(|class| (class.name, class.transactions)).collect()
+}
+
+#[test]
+fn each_transaction_is_counted_under_its_class() {
+    let db = observing(false);
+    let items = db.table::<Items>().unwrap();
+    let before = counted(&db);
+    let session = async move |session: atrapos::Session| -> Result<(), Abort> {
+        for key in [1, 2, 99] {
+            // At home here, and on the other worker.
+            let touch = Touch { key };
+            session.run_stored(&touch.home(&items), &items, &touch).await?;
+        }
+        // No direct transaction: one of its rows is elsewhere.
+        let both = TouchBoth { key: 3, other: 98 };
+        session.run_stored(&both.home(&items), &items, &both).await?;
+        session.set_class("by hand");
+        for key in [4, 97] {
+            session.run(&items.at(&key), async move |tx| tx.get(items, key).await).await?;
+        }
+        // It says itself what it is.
+        let named = async move |tx: &mut atrapos::Tx| {
+            tx.set_class("of its own");
+            tx.get(items, 5).await
+        };
+        session.run(&items.at(&5), named).await?;
+        session.set_class("");
+        session.run(&items.at(&6), async move |tx| tx.get(items, 6).await).await?;
+        Ok(())
+    };
+    db.spawn_session(WorkerId(0), session).unwrap().join().unwrap().unwrap();
+    let mut registry = Registry::default();
+    registry.register::<Touch>(&db).unwrap();
+    let called = db.call(&registry, "classes.touch", &encode(&Touch { key: 7 }).unwrap());
+    assert!(called.is_ok());
+    db.run(Route::worker(WorkerId(0)), async move |tx| tx.get(items, 8).await).unwrap();
+    let mut since = counted(&db);
+    for (class, transactions) in before {
+        *since.entry(class).or_default() -= transactions;
+    }
+    let expected = [("", 2), ("by hand", 2), ("of its own", 1), ("touch", 4), ("touch-both", 1)];
+    assert_eq!(since, expected.map(|(class, count)| (class.to_owned(), count)).into());
+}
+
+#[test]
+fn what_is_not_observed_has_no_classes() {
+    let builder = Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
+    let db = builder.fixed_scheme().in_memory().unwrap();
+    load_items(&db, 100, 0);
+    let items = db.table::<Items>().unwrap();
+    db.run(items.at(&1), async move |tx| tx.get(items, 1).await).unwrap();
+    assert_eq!(counted(&db), BTreeMap::new());
+}

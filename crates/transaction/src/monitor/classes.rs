@@ -1,0 +1,99 @@
+//! Transactions by class, as a worker has seen them end.
+//!
+//! Owns: the counts since the opening, extrapolated from the recorded ends of transactions at their homes. Never: costs a transaction that is
+//! not recorded anything but to say what it is.
+//!
+//! Invariant: at most [`CLASSES_MAX`] classes are told apart; further ones are counted together, as [`OTHERS`].
+
+/// The number of classes that a worker tells apart.
+const CLASSES_MAX: usize = 64;
+
+/// The name under which transactions of further classes are counted.
+pub const OTHERS: &str = "(others)";
+
+/// Numbers of transactions by class. Those of no class have the empty name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    counts: Vec<(&'static str, u64)>,
+    samples: u64,
+}
+
+impl ClassCounts {
+    /// Counts a recorded transaction, which stands for so many.
+    pub(crate) fn count(&mut self, class: &'static str, stands_for: u64) {
+        self.samples += 1;
+        self.add(class, stands_for);
+    }
+
+    fn add(&mut self, class: &'static str, transactions: u64) {
+        if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == class) {
+            *count += transactions;
+        } else if self.counts.len() < CLASSES_MAX || class == OTHERS {
+            self.counts.push((class, transactions));
+        } else {
+            self.add(OTHERS, transactions);
+        }
+    }
+
+    /// Returns the transactions of both.
+    #[must_use]
+    pub fn and(mut self, other: &ClassCounts) -> ClassCounts {
+        other.counts.iter().for_each(|(class, transactions)| self.add(class, *transactions));
+        self.samples += other.samples;
+        self
+    }
+
+    /// Returns what was counted since `earlier`, counts of the same workers.
+    #[must_use]
+    pub fn since(&self, earlier: &ClassCounts) -> ClassCounts {
+        let before = |class: &str| earlier.counts.iter().find(|(known, _)| *known == class);
+        let since = |(class, now): &(&'static str, u64)| {
+            (*class, now.saturating_sub(before(class).map_or(0, |(_, count)| *count)))
+        };
+        let counts = self.counts.iter().map(since).filter(|(_, count)| *count > 0).collect();
+        ClassCounts { counts, samples: self.samples.saturating_sub(earlier.samples) }
+    }
+
+    /// The classes with their transactions.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.counts.iter().copied()
+    }
+
+    /// The recorded transactions that they are extrapolated from.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_add_up_and_are_told_apart_by_time() {
+        let mut counts = ClassCounts::default();
+        counts.count("read", 512);
+        let before = counts.clone();
+        counts.count("read", 256);
+        counts.count("write", 1);
+        let since = counts.since(&before);
+        assert_eq!(
+            (since.iter().collect::<Vec<_>>(), since.samples()),
+            (vec![("read", 256), ("write", 1)], 2)
+        );
+        assert_eq!(before.and(&since), counts);
+        assert_eq!(counts.since(&counts), ClassCounts::default());
+    }
+
+    #[test]
+    fn classes_are_bounded() {
+        let mut counts = ClassCounts::default();
+        for at in 0..CLASSES_MAX + 10 {
+            counts.count(String::leak(format!("class {at}")), 2);
+        }
+        assert_eq!(counts.iter().count(), CLASSES_MAX + 1);
+        assert_eq!(counts.iter().last(), Some((OTHERS, 20)));
+        assert_eq!(ClassCounts::default().and(&counts), counts);
+    }
+}
