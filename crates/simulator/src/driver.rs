@@ -19,8 +19,10 @@ use crate::world::{Counters, World};
 const STEP_PAUSE_S: f64 = 0.000_5;
 /// Times at which loads are read within the shortest interval, as a database does.
 const SHORT_TIMES: u32 = 10;
-/// Intervals of the controller at the beginning of a phase that do not count as settled.
+/// Time at the beginning of a phase that does not count as settled: three of the controller's shortest intervals. Of a phase that is hardly
+/// longer it is half.
 const SETTLING_S: f64 = 3.0;
+const LEAST_SETTLED_S: f64 = 1.0;
 
 /// Results of a side in one phase.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +64,10 @@ pub struct Side {
     pub decisions: Vec<Decision>,
     /// Changes for a gain that were followed by a second of the same load.
     pub promises: Vec<Promise>,
+}
+
+fn settling_s(phase_s: f64) -> f64 {
+    if phase_s >= SETTLING_S + LEAST_SETTLED_S { SETTLING_S } else { 0.5 * phase_s }
 }
 
 /// Throughput between two moments. See [`PhaseResult::tps`].
@@ -138,7 +144,7 @@ impl<'s> Run<'s> {
     fn advance(&mut self, until_s: f64) -> bool {
         while !self.is_over() {
             let end_s = self.ends[self.phase];
-            let settled_s = self.began.at_s + SETTLING_S.min(0.5 * (end_s - self.began.at_s));
+            let settled_s = self.began.at_s + settling_s(end_s - self.began.at_s);
             let mut next_s = until_s.min(end_s).min(self.second.at_s + 1.0);
             if self.settled.is_none() {
                 next_s = next_s.min(settled_s);

@@ -144,6 +144,30 @@ async fn the_numbers_are_those_of_the_metrics() {
     );
 }
 
+#[tokio::test]
+async fn transactions_are_counted_by_application() {
+    let running = start(accounts());
+    let (mut raw, _) = Raw::logged_in(running.address()).await;
+    let query = async |raw: &mut Raw, text: &str, expected: &str| {
+        raw.send(&message(b'Q', format!("{text}\0").as_bytes())).await;
+        let tags = tags(&raw.until_ready().await).replace('S', "");
+        assert_eq!(tags, expected, "{text}");
+    };
+    query(&mut raw, "CREATE TABLE t (id int PRIMARY KEY)", "CZ").await;
+    query(&mut raw, "SET application_name = 'ledger'", "CZ").await;
+    for id in 0..20 {
+        query(&mut raw, &format!("INSERT INTO t VALUES ({id})"), "CZ").await;
+    }
+    query(&mut raw, "BEGIN; INSERT INTO t VALUES (20)", "CCZ").await;
+    query(&mut raw, "COMMIT", "CZ").await;
+    let status = json(&running, "/api/v1/status").await;
+    let classes = status["activity"]["classes"].as_array().expect("a list");
+    let ledger = classes.iter().find(|class| class["name"] == "ledger").expect("its class");
+    // Few transactions are recorded each, unless the worker does much else.
+    let transactions = ledger["transactions"].as_u64().expect("a number");
+    assert!((15..=30).contains(&transactions), "{classes:?}");
+}
+
 /// Transactions on a few accounts, until this is dropped.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -162,6 +186,7 @@ impl Load {
                 key = (key * 37 + 11) % (ROWS / 4);
                 let other = ROWS - 1 - key;
                 let pay = async move |tx: &mut atrapos::Tx| {
+                    tx.set_class("pay");
                     tx.update(accounts, key, |account| account.balance -= 1).await?;
                     if key % 5 == 0 {
                         tx.update(accounts, other, |account| account.balance += 1).await?;
@@ -286,6 +311,9 @@ fn decisions_come_as_they_are_made_and_every_part_can_be_looked_at() {
     let load = Load::begin(&running);
     let mut page = signed_in(&running);
     page.until("document.querySelectorAll('.decision').length > 1");
+    page.until("document.querySelector('#classes dt')?.textContent === 'pay'");
+    page.until("document.querySelector('#classes dd')?.textContent.endsWith('(100%)')");
+    page.until("document.getElementById('no-classes').hidden");
     let known = running.database().adaptation_history().len();
     while running.database().adaptation_history().len() <= known {
         std::thread::yield_now();
