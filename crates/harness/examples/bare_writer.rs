@@ -6,6 +6,8 @@
 //! Beside a benchmark in memory, with the bytes and the rounds that the same benchmark writes when it is durable, it leaves of the rate
 //! in memory what no flusher can exceed: the workers pay nothing here for their records.
 
+#![expect(clippy::print_stdout, reason = "a program says what it measures")]
+
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
