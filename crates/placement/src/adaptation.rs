@@ -39,7 +39,7 @@ use atrapos_transaction::stats::EngineStats;
 use atrapos_transaction::waiting::wait_meanwhile;
 
 use self::cores::LOOK_EVERY;
-use self::observation::Counts;
+use self::observation::{Counts, Glance};
 use self::slices::Slices;
 use self::suspension::Wake;
 use crate::published_scheme::PublishedScheme;
@@ -267,7 +267,7 @@ impl Adaptive {
             // Cores that have changed are for an observation, at once.
             let noticed = if cores_changed { None } else { controller.glance(&between) };
             let event = match noticed {
-                Some(reason) => self.begin_anew(&between, reason),
+                Some(reason) => self.begin_anew(&between, &now, reason),
                 None if waited < controller.interval() && !cores_changed => continue,
                 None => self.turn(&mut controller),
             };
@@ -282,10 +282,16 @@ impl Adaptive {
         }
     }
 
-    /// Discards the statistics collected so far.
-    fn begin_anew(&self, seen: &Observation, reason: WaitReason) -> Result<AdaptationEvent, Abort> {
+    /// Discards what was observed and collected until this glance: the next turn is of the time since.
+    fn begin_anew(
+        &self,
+        seen: &Observation,
+        now: &Glance,
+        reason: WaitReason,
+    ) -> Result<AdaptationEvent, Abort> {
         let _scheme = self.keep_scheme();
         self.observe()?;
+        self.observe_from(now);
         let decision = Decision::waited(seen, reason);
         Ok(AdaptationEvent { decision, report: None, failure: None })
     }

@@ -65,7 +65,7 @@ impl<C> Incoming<C> {
     }
 
     /// Returns whether any message is waiting. Of more than eight rings eight are looked at each time, in turns: a look costs a
-    /// line that others write.
+    /// line that others write, or two.
     #[inline]
     pub(crate) fn some_published(&self) -> bool {
         let rings = self.len();

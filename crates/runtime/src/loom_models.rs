@@ -15,6 +15,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::inbox::{Refused, inbox};
+use crate::incoming::Incoming;
 use crate::oneshot::oneshot;
 use crate::park::Parker;
 use crate::planted::Bug;
@@ -174,25 +175,25 @@ fn park_handshake() {
     });
 }
 
-/// A ring and a parker together, as a worker uses them.
+/// Rings and a parker together, as a worker uses them.
 #[test]
 fn park_ring() {
     loom::model(|| {
         let parker = Arc::new(Parker::new());
-        let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
+        let (producers, incoming) = Incoming::<Log>::new(2, RING_BYTES_MIN);
         let sleeper = {
             let parker = Arc::clone(&parker);
             thread::spawn(move || {
                 parker.adopt_current_thread();
                 let log = Log::default();
-                while consumer.drain(&log, 8) == 0 {
-                    parker.park(|| consumer.has_published(), None);
+                while incoming.drain(&log, 8) == 0 {
+                    parker.park(|| incoming.any_published(), None);
                 }
                 assert_eq!(*log.borrow(), [7]);
             })
         };
-        assert!(producer.push(|log: &Log| log.borrow_mut().push(7)).is_ok());
-        producer.publish();
+        assert!(producers[1].push(|log: &Log| log.borrow_mut().push(7)).is_ok());
+        producers[1].publish();
         parker.wake();
         sleeper.join().expect("the sleeper does not fail");
     });

@@ -70,10 +70,7 @@ impl Tails {
         Self { lines: (0..(rings * stride).div_ceil(INDICES_OF_LINE)).map(line).collect(), stride }
     }
 
-    /// The index of one ring.
-    ///
-    /// # Panics
-    /// If there is no such ring.
+    /// The index of one ring, which has to be one of them.
     #[inline(always)]
     pub(crate) fn of(&self, ring: usize) -> &AtomicUsize {
         let at = ring * self.stride;

@@ -1,7 +1,7 @@
 //! The client that a transaction works for, as the engine knows it: the number of its connection, and the class of its transactions.
 //!
-//! Owns: the names of classes, which live as long as the process. Never: keeps more than [`CLASSES_MAX`] of them, whatever clients
-//! call themselves.
+//! Owns: the names of classes, which live as long as the process. Never: keeps more than [`CLASSES_MAX`] of them, each of at most
+//! [`NAME_BYTES`] printable bytes, whatever clients call themselves.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -9,8 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use atrapos::Tx;
 use atrapos::activity::OTHERS;
 
-/// The number of applications whose transactions are counted apart.
+/// The number of applications of a process whose transactions are counted apart.
 const CLASSES_MAX: usize = 48;
+/// The longest name of a class, as of any name in PostgreSQL.
+const NAME_BYTES: usize = 63;
 
 /// A client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +36,16 @@ pub(crate) fn class_of(application: &str) -> &'static str {
     if application.is_empty() {
         return "";
     }
+    let mut name = application.replace(char::is_control, "?");
+    name.truncate(name.floor_char_boundary(NAME_BYTES));
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(class) = known.get(application) {
+    if let Some(class) = known.get(&*name) {
         return class;
     }
     if known.len() == CLASSES_MAX {
         return OTHERS;
     }
-    let class: &'static str = String::from(application).leak();
+    let class: &'static str = name.leak();
     known.insert(class);
     class
 }
@@ -54,6 +58,8 @@ mod tests {
     fn applications_have_one_class_each_and_no_more_than_so_many() {
         assert_eq!(class_of(""), "");
         assert!(std::ptr::eq(class_of("psql"), class_of("psql")));
+        assert_eq!(class_of("a\nb\u{1b}[0m"), "a?b?[0m");
+        assert_eq!(class_of(&"\u{e4}".repeat(100)), "\u{e4}".repeat(31));
         let classes: BTreeSet<_> = (0..200).map(|at| class_of(&format!("application {at}"))).collect();
         assert!(classes.len() <= CLASSES_MAX && classes.contains(OTHERS));
         assert_eq!(class_of("psql"), "psql");

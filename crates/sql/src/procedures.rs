@@ -67,6 +67,7 @@ impl<P: StoredProcedure> Call for Prepared<P> {
 
     fn run<'a>(&'a self, tx: &'a mut Tx<'_>) -> Running<'a> {
         Box::pin(async move {
+            tx.set_class(P::CLASS);
             let result = self.procedure.run(tx, &self.tables).await?;
             serde_json::to_string(&result).map_err(|error| {
                 Abort::explained(AbortReason::User, format!("its result cannot be told: {error}"))

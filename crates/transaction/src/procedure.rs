@@ -186,7 +186,7 @@ async fn attempt_again(
         }
         let guard = TxnGuard::begin(worker);
         guard.state().age.set(age);
-        guard.state().class.set(class);
+        guard.state().class.set(Some(class));
         match call_to_end(guard, procedure).await {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
             outcome => return outcome,
@@ -393,7 +393,7 @@ pub(crate) fn on_procedure<R: Send + 'static>(
         let told = Cell::new(Epoch(0));
         let early = is_early.then_some(&told);
         let guard = TxnGuard::begin(&own);
-        guard.state().class.set(class);
+        guard.state().class.set(Some(class));
         let outcome = match poll_apart_to_end(guard, &procedure, early).await {
             Err(abort) if abort.reason().advice() == Advice::Retry => {
                 run_again(&own, &Erased(&procedure, PhantomData), abort).await.map(result_of)

@@ -536,7 +536,7 @@ impl Session {
             let early = self.is_pipelined.get().then_some(&self.told);
             let mut outcome = Err(Abort::UNFINISHED);
             let guard = TxnGuard::begin(worker);
-            guard.state().class.set(self.class.get());
+            guard.state().class.set(Some(self.class.get()));
             poll_to_end(guard, &procedure, routed, early, &mut outcome).await;
             if let Err(abort) = &outcome
                 && abort.reason().advice() == Advice::Retry

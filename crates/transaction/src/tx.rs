@@ -115,7 +115,7 @@ impl<'w> Tx<'w> {
     /// procedures have [theirs](crate::stored::StoredProcedure::CLASS), and sessions may [name](crate::session::Session::set_class) that of their transactions.
     #[inline(always)]
     pub fn set_class(&mut self, class: &'static str) {
-        self.state.class.set(class);
+        self.state.class.set(Some(class));
     }
 
     /// Declares the next operation the last one, as [`Transaction::declare_last`] does.

@@ -101,6 +101,7 @@ impl Controller {
         self.note(trace, platform)?;
         let extents = Extents::of(trace);
         let considered = self.consider_slices(trigger, trace, platform)?;
+        self.mix_was_evaluated(considered.decision.action);
         self.before = None;
         let is_for_gain = considered.decision.predicted.is_some_and(|predicted| predicted.gain_wanted > 0.0);
         if let (Some(plan), Some(extents), true) = (&considered.plan, &extents, is_for_gain) {

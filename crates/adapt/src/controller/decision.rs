@@ -281,6 +281,17 @@ impl Decision {
 }
 
 impl Trigger {
+    /// Returns whether the next observation is to be near.
+    pub(super) const fn is_alert(&self) -> bool {
+        matches!(
+            self,
+            Self::Imbalance { .. }
+                | Self::PlatformChanged { .. }
+                | Self::Confirmation
+                | Self::MixChanged { .. }
+        )
+    }
+
     pub(super) const fn is_more_samples(&self) -> bool {
         matches!(self, Self::MoreSamples { .. })
     }

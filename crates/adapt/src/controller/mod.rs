@@ -74,6 +74,9 @@ const FIRST_MIN: usize = 3;
 /// Greatest factor by which synchronization may turn out dearer or cheaper than the settings say.
 pub const SYNC_FACTOR_MAX: f64 = 5.0;
 
+/// Number of mixes that are remembered for which no plan was worth it.
+const MIXES_KEPT: usize = 4;
+
 /// Number of differences between throughputs from which their scatter is known.
 const SCATTER_MIN: usize = 3;
 
@@ -137,6 +140,8 @@ pub struct Controller {
     /// The mix of the latest observation, and that of the latest one that was evaluated.
     mix: Mix,
     mix_evaluated: Mix,
+    /// The latest mixes for which no plan was worth it, with the times at which they were evaluated.
+    mixes_kept: VecDeque<(u64, Mix)>,
     profile: Profile,
     /// By which share throughputs usually differ from one measurement to the next.
     scatter: f64,
@@ -207,6 +212,7 @@ impl Controller {
             noise: 0.0,
             mix: Mix::default(),
             mix_evaluated: Mix::default(),
+            mixes_kept: VecDeque::new(),
             profile: Profile::default(),
             scatter: 0.0,
             mixed: false,
@@ -301,8 +307,9 @@ impl Controller {
         self.swing.observe(observation, &self.settings);
         self.glanced = None;
 
-        self.mixed = !std::mem::take(&mut self.began_anew)
-            && self.window.back().is_some_and(|before| self.differs_from(*before));
+        let mix_changed = self.note_mix(&observation.mix);
+        let differs = self.window.back().is_some_and(|before| self.differs_from(*before));
+        self.mixed = !std::mem::take(&mut self.began_anew) && (differs || mix_changed.is_some());
         let mean = self.mean();
         let full = self.window.len() == self.settings.window;
         let changed = mean.filter(|before| self.differs_from(*before));
@@ -311,35 +318,20 @@ impl Controller {
         }
         self.window.push_back(throughput);
         self.measure_scatter();
-        let mix_changed = self.note_mix(&observation.mix);
-        match changed {
-            Some(_) => {
-                (self.interval, self.too_few) = (self.settings.interval, 0.0);
-                self.other_ns = observation.at_ns.saturating_sub(1);
-            }
-            None if mix_changed.is_some() => {
-                (self.interval, self.too_few) = (self.settings.interval, 0.0);
-                self.other_ns = observation.at_ns.saturating_sub(1);
-            }
-            None if full => {
-                self.interval = self.interval.saturating_mul(2).min(self.settings.interval_max);
-            }
-            None => {}
+        if changed.is_some() || mix_changed.is_some() {
+            self.other_ns = observation.at_ns.saturating_sub(1);
+            self.too_few = 0.0;
+        }
+        if changed.is_some() {
+            self.interval = self.settings.interval;
+        } else if full {
+            self.interval = self.interval.saturating_mul(2).min(self.settings.interval_max);
         }
         let verdict = self.verdict(changed, mix_changed, full);
-        if matches!(verdict, Verdict::Evaluate(_)) && !self.mix.is_empty() {
-            self.mix_evaluated.clone_from(&self.mix);
-        }
         if verdict != Verdict::Wait(WaitReason::TooFewSamples) {
             self.swing.begin_anew();
         }
-        let alert = |trigger: &Trigger| {
-            matches!(
-                trigger,
-                Trigger::Imbalance { .. } | Trigger::PlatformChanged { .. } | Trigger::Confirmation
-            )
-        };
-        if matches!(&verdict, Verdict::Evaluate(trigger) if alert(trigger)) {
+        if matches!(&verdict, Verdict::Evaluate(trigger) if trigger.is_alert()) {
             self.interval = self.settings.interval;
         }
         verdict
@@ -374,7 +366,7 @@ impl Controller {
         let is_seen_again = before.is_some_and(|before| before.abs() > noticed && before * change > 0.0);
         let trigger = if change.abs() > clear || is_seen_again {
             Trigger::ThroughputChanged { from_tps, to_tps }
-        } else if let Some(share) = self.share_of_other_classes(&seen.mix) {
+        } else if let Some(share) = self.share_of_other_classes(&seen.mix, seen.at_ns) {
             Trigger::MixChanged { share }
         } else {
             let (worker, over_mean) = busiest.filter(|_| !profile.is_like(&self.profile, &self.settings))?;
@@ -400,23 +392,59 @@ impl Controller {
         if counted > 0.0 { self.settings.confidence / counted.sqrt() } else { 0.0 }
     }
 
-    /// Takes note of a mix. Returns the share of transactions that are of other classes than when the model was evaluated, if that is more
-    /// than [`mix_change`](ControllerSettings::mix_change): then nothing that was turned down or is to be confirmed says anything.
+    /// Takes note of a mix. Returns the share of transactions that are of other classes than when the model was evaluated, if that is a
+    /// reason to look again.
     fn note_mix(&mut self, mix: &Mix) -> Option<f64> {
         self.mix.clone_from(mix);
-        let changed = self.share_of_other_classes(mix);
-        if changed.is_some() {
-            (self.candidate, self.rejected) = (None, None);
-        } else if self.mix_evaluated.is_empty() {
+        let changed = self.share_of_other_classes(mix, self.at_ns);
+        let known = &self.mix_evaluated;
+        // What was known from too few samples to compare with is known better now.
+        let says_nothing =
+            known.is_empty() || known.noise(known, self.settings.confidence) > self.settings.mix_change;
+        if changed.is_none() && says_nothing {
             self.mix_evaluated.clone_from(mix);
         }
         changed
     }
 
-    fn share_of_other_classes(&self, mix: &Mix) -> Option<f64> {
-        let share = self.mix_evaluated.distance(mix);
-        let noise = self.mix_evaluated.noise(mix, self.settings.confidence);
-        (share > self.settings.mix_change + noise).then_some(share)
+    /// Returns the share of transactions that are of other classes than when the model was evaluated, if it is more than
+    /// [`mix_change`](ControllerSettings::mix_change), and no plan for such a mix was turned down a short time ago: classes that take turns are
+    /// not planned for at each turn.
+    fn share_of_other_classes(&self, mix: &Mix, at_ns: u64) -> Option<f64> {
+        let share = self.other_classes(&self.mix_evaluated, mix)?;
+        let patience_ns = self.settings.interval_max.as_nanos();
+        let is_kept = |(kept_ns, kept): &(u64, Mix)| {
+            ns_between(*kept_ns, at_ns) < patience_ns && self.other_classes(kept, mix).is_none()
+        };
+        (!self.mixes_kept.iter().any(is_kept)).then_some(share)
+    }
+
+    /// Returns the distance of two mixes if it is noticeable.
+    fn other_classes(&self, before: &Mix, mix: &Mix) -> Option<f64> {
+        let share = before.distance(mix);
+        (share > self.settings.mix_change + before.noise(mix, self.settings.confidence)).then_some(share)
+    }
+
+    /// Takes note of what was decided for the latest mix.
+    fn mix_was_evaluated(&mut self, action: ControlAction) {
+        let kept = match action {
+            ControlAction::Keep { reason: KeepReason::TooFewSamples } => return,
+            ControlAction::Keep { reason } => reason != KeepReason::ToBeConfirmed,
+            _ => {
+                self.mixes_kept.clear();
+                false
+            }
+        };
+        if self.mix.is_empty() {
+            return;
+        }
+        self.mix_evaluated.clone_from(&self.mix);
+        if kept {
+            if self.mixes_kept.len() == MIXES_KEPT {
+                self.mixes_kept.pop_front();
+            }
+            self.mixes_kept.push_back((self.at_ns, self.mix.clone()));
+        }
     }
 
     fn mean(&self) -> Option<f64> {
@@ -454,7 +482,8 @@ impl Controller {
                 .unless_rejected(Trigger::ThroughputChanged { from_tps, to_tps: self.throughput_tps });
         }
         if let Some(share) = mix_changed {
-            return self.unless_rejected(Trigger::MixChanged { share });
+            // A mix for which nothing was found a short time ago is no reason in the first place.
+            return Verdict::Evaluate(Trigger::MixChanged { share });
         }
         let stands_out = self.settings.imbalance + self.settings.confidence * self.deviation;
         if let Some((worker, over_mean)) = busiest.filter(|(_, over)| *over > stands_out) {
@@ -621,6 +650,7 @@ impl Controller {
         self.flux = Flux::default();
         self.swing = Swing::default();
         self.stripes = None;
+        (self.mix_evaluated, self.mixes_kept) = (Mix::default(), VecDeque::new());
         (self.looks, self.too_few, self.made_from) = (0, 0.0, None);
         self.sync_factor = 1.0;
         self.began_anew = false;

@@ -254,6 +254,32 @@ fn other_classes_are_noticed_although_throughput_and_loads_are_the_same() {
 }
 
 #[test]
+fn classes_that_take_turns_are_not_evaluated_at_each_turn() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let mut evaluated = 0;
+    for at_s in 1..=40 {
+        let (reads, writes) = if at_s % 2 == 0 { (9_000.0, 1_000.0) } else { (1_000.0, 9_000.0) };
+        if let Verdict::Evaluate(trigger) = controller.observe(&of_classes(at_s, reads, writes)) {
+            evaluated += 1;
+            controller.consider(trigger, &trace(5, 5, None), &platform).expect("a decision");
+        }
+    }
+    // Each of the two in eight seconds, and the first of all.
+    assert!((4..=11).contains(&evaluated), "{evaluated}");
+    assert!(controller.interval() > Duration::from_secs(1), "it is calm meanwhile");
+}
+
+#[test]
+fn a_mix_of_few_samples_is_known_better_later() {
+    let mut controller = controller();
+    controller.observe(&of_classes(1, 2.0, 1.0));
+    controller.observe(&of_classes(2, 9_000.0, 1_000.0));
+    let verdict = controller.observe(&of_classes(3, 1_000.0, 9_000.0));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::MixChanged { .. })), "{verdict:?}");
+}
+
+#[test]
 fn a_plan_that_was_turned_down_for_other_classes_is_looked_at_again() {
     let platform = platform("core:2 pu:1");
     let mut controller = controller();

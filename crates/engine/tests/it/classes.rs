@@ -26,8 +26,8 @@ atrapos::stored_procedures! {
 }
 
 /// A database of two workers that records every event, with rows 0 to 99 in halves.
-fn observing(act: bool) -> Database {
-    let adaptation = Adaptation { act, sample_every: 1, ..Adaptation::default() };
+fn observing() -> Database {
+    let adaptation = Adaptation { act: false, sample_every: 1, ..Adaptation::default() };
     let builder = Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
     let db = builder.adaptation(adaptation).in_memory().unwrap();
     load_items(&db, 100, 0);
@@ -41,7 +41,7 @@ fn counted(db: &Database) -> BTreeMap<String, u64> {
 
 #[test]
 fn each_transaction_is_counted_under_its_class() {
-    let db = observing(false);
+    let db = observing();
     let items = db.table::<Items>().unwrap();
     let before = counted(&db);
     let session = async move |session: atrapos::Session| -> Result<(), Abort> {
@@ -79,6 +79,36 @@ fn each_transaction_is_counted_under_its_class() {
     }
     let expected = [("", 2), ("by hand", 2), ("of its own", 1), ("touch", 4), ("touch-both", 1)];
     assert_eq!(since, expected.map(|(class, count)| (class.to_owned(), count)).into());
+}
+
+/// Sessions of both workers lock the same two rows in opposite orders, so that some transactions run again.
+#[test]
+fn a_transaction_that_runs_again_is_counted_once() {
+    const EACH: u64 = 300;
+    let db = observing();
+    let items = db.table::<Items>().unwrap();
+    let session = |key: u64, other: u64| {
+        async move |session: atrapos::Session| -> Result<(), Abort> {
+            for _ in 0..EACH {
+                let both = TouchBoth { key, other };
+                session.run_stored(&both.home(&items), &items, &both).await?;
+            }
+            Ok(())
+        }
+    };
+    let mut retried = 0;
+    let mut ran = 0;
+    while retried == 0 && ran < 100 * EACH {
+        let sessions = [(0, 1, 99), (0, 1, 99), (1, 99, 1), (1, 99, 1)]
+            .map(|(worker, key, other)| db.spawn_session(WorkerId(worker), session(key, other)).unwrap());
+        for session in sessions {
+            session.join().unwrap().unwrap();
+        }
+        ran += 4 * EACH;
+        retried = db.statistics().retried;
+    }
+    assert!(retried > 0, "nothing had to run again");
+    assert_eq!(counted(&db).get("touch-both"), Some(&ran));
 }
 
 #[test]

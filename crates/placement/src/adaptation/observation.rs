@@ -159,14 +159,18 @@ impl Adaptive {
         }
     }
 
+    /// Has the next turn observe what comes after this glance. Returns what it would have come after.
+    pub(super) fn observe_from(&self, now: &Glance) -> (Ticks, Counts, ClassCounts) {
+        let observed = (now.at, now.counts, now.classes());
+        std::mem::replace(&mut self.lock().observed, observed)
+    }
+
     /// Returns what a turn observes: the throughput since the turn before, and all that was recorded since the last collection.
     pub(super) fn since_last_turn(&self, now: &Glance) -> Observation {
-        let classes = now.classes();
-        let observed = (now.at, now.counts, classes.clone());
-        let (since, before, classes_before) = std::mem::replace(&mut self.lock().observed, observed);
+        let (since, before, classes_before) = self.observe_from(now);
         let elapsed_ns = self.handle.clock().ns(now.at.since(since));
         Observation {
-            mix: mix_of(&classes.since(&classes_before)),
+            mix: mix_of(&now.classes().since(&classes_before)),
             ..self.observation(now, now.counts.since(before), elapsed_ns)
         }
     }

@@ -225,7 +225,7 @@ impl<S: Shard> Worker<S> {
     }
 
     /// Returns whether messages of workers have arrived that the current step has not seen. Of more than eight workers eight are looked at each
-    /// time, in turns: a look costs a line of each.
+    /// time, in turns: a look costs a line that they write, or two.
     #[inline]
     #[must_use]
     pub fn has_messages(&self) -> bool {

@@ -111,6 +111,11 @@ fn procedures_are_called_with_values() {
             ("EXPLAIN CALL add(1, 0, true, '[]'::json)", "Route: the owner of the key / Call of other.add"),
         ],
     );
+    // They are counted under their classes.
+    let classes = database.database().activity().expect("it is open").classes;
+    let counted =
+        |name: &str| classes.iter().find(|class| class.name == name).map_or(0, |class| class.transactions);
+    assert!(counted("post") > 0 && counted("add") > 0, "{classes:?}");
     // As a part of a transaction, and with parameters.
     check(
         &mut client,

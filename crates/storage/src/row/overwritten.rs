@@ -94,9 +94,7 @@ impl<'a> OverwrittenBytes<'a> {
             row[place].copy_from_slice(old);
         }
     }
-}
 
-impl<'a> OverwrittenBytes<'a> {
     /// The places with their old bytes, behind which zeros fill a word of eight where they are fewer.
     #[inline]
     pub fn padded(mut self) -> impl Iterator<Item = (Range<usize>, &'a [u8])> {

@@ -3,7 +3,7 @@
 //! Owns: the counts since the opening, extrapolated from the recorded ends of transactions at their homes. Never: costs a transaction that is
 //! not recorded anything but to say what it is.
 //!
-//! Invariant: at most [`CLASSES_MAX`] classes are told apart; further ones are counted together, as [`OTHERS`].
+//! Invariant: a worker tells at most [`CLASSES_MAX`] classes apart; it counts further ones together, as [`OTHERS`].
 
 /// The number of classes that a worker tells apart.
 const CLASSES_MAX: usize = 64;
@@ -22,20 +22,19 @@ impl ClassCounts {
     /// Counts a recorded transaction, which stands for so many.
     pub(crate) fn count(&mut self, class: &'static str, stands_for: u64) {
         self.samples += 1;
-        self.add(class, stands_for);
+        let is_known = self.counts.iter().any(|(known, _)| *known == class);
+        let has_room = self.counts.len() < CLASSES_MAX;
+        self.add(if is_known || has_room { class } else { OTHERS }, stands_for);
     }
 
     fn add(&mut self, class: &'static str, transactions: u64) {
-        if let Some((_, count)) = self.counts.iter_mut().find(|(known, _)| *known == class) {
-            *count += transactions;
-        } else if self.counts.len() < CLASSES_MAX || class == OTHERS {
-            self.counts.push((class, transactions));
-        } else {
-            self.add(OTHERS, transactions);
+        match self.counts.iter_mut().find(|(known, _)| *known == class) {
+            Some((_, count)) => *count += transactions,
+            None => self.counts.push((class, transactions)),
         }
     }
 
-    /// Returns the transactions of both.
+    /// Returns the transactions of both, each under its class: those of two workers may be more than one of them tells apart.
     #[must_use]
     pub fn and(mut self, other: &ClassCounts) -> ClassCounts {
         other.counts.iter().for_each(|(class, transactions)| self.add(class, *transactions));

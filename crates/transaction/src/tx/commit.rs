@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use atrapos_durability::wal::Epoch;
-use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_storage::lock::TxnId;
@@ -95,7 +95,10 @@ impl<'w> TxnGuard<'w> {
             Some(reason) => {
                 stats.aborted[reason as usize].add(1);
                 self.worker.shard().aborted_age.set(state.age.get());
-                self.worker.shard().aborted_class.set(state.class.get());
+                self.worker.shard().aborted_class.set(state.class.get().unwrap_or_default());
+                if reason.advice() == Advice::Retry {
+                    state.class.set(None);
+                }
             }
         }
         end(self.worker, state, Ending { commit: failed.is_none(), epoch });
@@ -234,7 +237,7 @@ fn end(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     let shard = worker.shard();
     let commit = ending.commit;
     if shard.monitor.is_due() {
-        let class = state.coordinator.get().is_none().then(|| state.class.get());
+        let class = state.class.get().filter(|_| state.coordinator.get().is_none());
         let (home, rounds) = (state.home.borrow(), state.rounds.borrow());
         shard.monitor.record(worker, &home.accesses, Some(EndedTxn { rounds: &rounds, class }));
     }
@@ -255,7 +258,7 @@ fn recycle(worker: &EngineWorker, state: Rc<TxnState>) {
     state.age.set(Age::NONE);
     state.suspends.set(false);
     state.client.set(0);
-    state.class.set("");
+    state.class.set(Some(""));
     worker.shard().put_state(state);
 }
 

@@ -36,7 +36,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use atrapos_durability::wal::Epoch;
-use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::{Action, DependentAction, Request, RowContext, RowOperation, panicked};
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
@@ -74,8 +74,8 @@ pub(crate) struct DirectMemory {
     given_up: u64,
     /// Number of transactions that had committed when the latest one gave up.
     committed: u64,
-    /// The class of the transaction that runs, if it is recorded.
-    class: &'static str,
+    /// The class of the transaction that runs, if it is recorded; `None` if its end does not count, since it runs again.
+    class: Option<&'static str>,
 }
 
 /// The weight of a transaction that gives up, beside that of one that commits, which is 1: a part of a transaction that runs for
@@ -93,7 +93,7 @@ impl DirectMemory {
     pub(crate) fn bounded(redo_bytes_max: usize) -> DirectMemory {
         let branch = Branch::bounded(redo_bytes_max);
         let (dependents, touched) = (Vec::new(), Vec::new());
-        DirectMemory { branch, dependents, touched, skipped: 0, given_up: 0, committed: 0, class: "" }
+        DirectMemory { branch, dependents, touched, skipped: 0, given_up: 0, committed: 0, class: None }
     }
 
     /// Counts a transaction that gives up, when so many have committed on the worker.
@@ -146,7 +146,7 @@ pub(crate) fn attempt<P: StoredProcedure>(
     let is_recorded = shard.monitor.records_next();
     if is_recorded {
         shard.monitor.begins(worker);
-        memory.class = P::CLASS;
+        memory.class = Some(P::CLASS);
     }
     let mut tx = DirectTx { worker, memory, routed, observed: Epoch(0), stopped: None, is_recorded };
     // The future is made in here, so that it is nothing but local variables of this closure.
@@ -219,7 +219,7 @@ impl<'w> DirectTx<'w> {
     fn record(&mut self) {
         let monitor = &self.worker.shard().monitor;
         if monitor.is_due() {
-            let ended = EndedTxn { rounds: &Rounds::default(), class: Some(self.memory.class) };
+            let ended = EndedTxn { rounds: &Rounds::default(), class: self.memory.class };
             monitor.record(self.worker, &self.memory.touched, Some(ended));
         }
         self.memory.touched.clear();
@@ -278,6 +278,11 @@ impl<'w> DirectTx<'w> {
             Some(reason) => {
                 shard.stats.aborted[reason as usize].add(1);
                 shard.aborted_age.set(Age::NONE);
+                // What runs again says itself what it is.
+                shard.aborted_class.set("");
+                if reason.advice() == Advice::Retry {
+                    self.memory.class = None;
+                }
             }
         }
         self.end_event();

@@ -62,8 +62,9 @@ pub struct TxnState {
     pub(crate) coordinator: Cell<Option<GlobalId>>,
     /// The number of the client that it works for ([`Tx::set_client`](super::Tx::set_client)); zero if nobody has said.
     pub(crate) client: Cell<u32>,
-    /// The class that it is counted under ([`Tx::set_class`](super::Tx::set_class)); empty if nobody has said.
-    pub(crate) class: Cell<&'static str>,
+    /// The class that it is counted under ([`Tx::set_class`](super::Tx::set_class)), empty if nobody has said; `None` if its end does not
+    /// count, since it runs again.
+    pub(crate) class: Cell<Option<&'static str>>,
     /// The trace or recording.
     pub(crate) trace: Trace,
     /// Its part of the system state that workers share.
@@ -73,7 +74,11 @@ pub struct TxnState {
 impl TxnState {
     /// Creates the state of a transaction whose redo has at most so many bytes.
     pub(crate) fn bounded(redo_bytes_max: usize) -> TxnState {
-        TxnState { home: RefCell::new(Branch::bounded(redo_bytes_max)), ..TxnState::default() }
+        TxnState {
+            home: RefCell::new(Branch::bounded(redo_bytes_max)),
+            class: Cell::new(Some("")),
+            ..TxnState::default()
+        }
     }
 
     /// Its number.
