@@ -9,7 +9,7 @@
 //! inline. A record never wraps: what is left before the end of the memory becomes a pad record without a function.
 //! Indices count bytes from the ring's beginning and are never reduced; their low bits are the position.
 //!
-//! The producers' indices of the rings to one receiver are one array ([`Tails`]): each in a line of its own where the rings are
+//! The producers' indices of the rings to one receiver are one array (`Tails`): each in a line of its own where the rings are
 //! few, side by side where they are many (as the clients of `Virtual domains §5.2` share a line of responses), since a receiver looks at
 //! all of them in each step.
 //!
