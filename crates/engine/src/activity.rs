@@ -165,7 +165,7 @@ pub struct DurabilityActivity {
 }
 
 fn classes_activity(of_workers: &[of_worker::WorkerActivity]) -> Vec<ClassActivity> {
-    let all = of_workers.iter().fold(ClassCounts::default(), |sum, worker| sum.and(&worker.classes));
+    let all: ClassCounts = of_workers.iter().map(|worker| &worker.classes).sum();
     let mut classes: Vec<_> = all
         .iter()
         .map(|(name, transactions)| ClassActivity { name: name.to_owned(), transactions })

@@ -1,5 +1,5 @@
-//! What writing a WAL costs a machine with nothing else of a database: a thread that fills a buffer, sums it, and writes it to a file
-//! that was filled before, each round in one call that ends when the device has it.
+//! Writes as a flusher does, with nothing else of a database: a thread fills a buffer, sums it, and writes it to a file that was filled
+//! before, each round in one call that ends when the device has it.
 //!
 //! `bare_writer DIRECTORY MIB_PER_SECOND ROUNDS_PER_SECOND SECONDS`
 //!

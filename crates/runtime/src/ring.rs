@@ -81,7 +81,7 @@ impl Tails {
 struct Ring<C> {
     /// The index of this ring in `tails`.
     tail: NonNull<AtomicUsize>,
-    /// What keeps it.
+    /// Keeps `tail` alive.
     _tails: Arc<Tails>,
     /// Written by the consumer: everything below has been moved out.
     head: CachePadded<AtomicUsize>,

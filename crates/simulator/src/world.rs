@@ -22,7 +22,7 @@ use crate::load::{Load, Transaction};
 use crate::monitor::Monitor;
 use crate::scenario::{PhaseSpec, Scenario};
 
-/// How often the system takes a core away, in times per second, and for how long on average, in ns.
+/// Times per second that the system takes a core away, and the mean duration, in ns.
 const PREEMPTIONS_PER_S: f64 = 1.0;
 const PREEMPTION_NS: f64 = 1_000_000.0;
 /// The speed of a core differs by this standard deviation from one tenth of a second to the next.
@@ -33,7 +33,7 @@ const STEP_NS: f64 = 100_000.0;
 /// Time in which a client answers and asks again, in ns.
 const CLIENT_NS: f64 = 1_000.0;
 
-/// What arrives.
+/// An arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Arrival {
     /// A client's next transaction.

@@ -91,7 +91,7 @@ pub struct WorkerCollected {
 pub(crate) struct EndedTxn<'a> {
     /// Its synchronization points with other workers.
     pub(crate) rounds: &'a Rounds,
-    /// Its class; `None` for a part of a transaction of another instance, which is no transaction of its own.
+    /// Its class; `None` if it does not count: it is a part of another instance's transaction, or runs again.
     pub(crate) class: Option<&'static str>,
 }
 

@@ -30,7 +30,7 @@ pub struct Look {
 #[derive(Debug, Default)]
 pub struct Looks(Option<Look>);
 
-/// What has to be done for a look.
+/// Work that is due for a look.
 #[derive(Debug)]
 pub enum Due {
     /// Nothing: this one is new enough.

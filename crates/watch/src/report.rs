@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub version: String,
     /// The process.
     pub pid: u32,
-    /// What the process is doing, in its own words.
+    /// Activity of the process, in its own words.
     pub program: String,
     /// The directory of the database; `None` for one in memory.
     pub directory: Option<String>,

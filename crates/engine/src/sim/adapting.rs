@@ -88,7 +88,7 @@ impl Simulation {
         adapting.elapsed += interval;
         let before = std::mem::replace(&mut adapting.committed, committed);
         let waited_before = std::mem::replace(&mut adapting.waited, waited);
-        let classes = so_far.iter().fold(ClassCounts::default(), |sum, worker| sum.and(&worker.classes));
+        let classes: ClassCounts = so_far.iter().map(|worker| &worker.classes).sum();
         let classes_before = std::mem::replace(&mut adapting.classes, classes.clone());
         let samples = so_far.iter().map(|worker| worker.samples.count).sum::<u64>();
         let observation = Observation {

@@ -43,7 +43,7 @@ pub(super) struct Glance {
 impl Glance {
     /// The transactions of all workers by class since the opening.
     fn classes(&self) -> ClassCounts {
-        self.workers.iter().fold(ClassCounts::default(), |sum, worker| sum.and(&worker.classes))
+        self.workers.iter().map(|worker| &worker.classes).sum()
     }
 }
 

@@ -5,6 +5,8 @@
 //!
 //! Invariant: a worker tells at most [`CLASSES_MAX`] classes apart; it counts further ones together, as [`OTHERS`].
 
+use std::iter::Sum;
+
 /// The number of classes that a worker tells apart.
 const CLASSES_MAX: usize = 64;
 
@@ -34,14 +36,6 @@ impl ClassCounts {
         }
     }
 
-    /// Returns the transactions of both, each under its class: those of two workers may be more than one of them tells apart.
-    #[must_use]
-    pub fn and(mut self, other: &ClassCounts) -> ClassCounts {
-        other.counts.iter().for_each(|(class, transactions)| self.add(class, *transactions));
-        self.samples += other.samples;
-        self
-    }
-
     /// Returns what was counted since `earlier`, counts of the same workers.
     #[must_use]
     pub fn since(&self, earlier: &ClassCounts) -> ClassCounts {
@@ -65,6 +59,17 @@ impl ClassCounts {
     }
 }
 
+/// Each class of several workers: they may be more than one of them tells apart.
+impl<'a> Sum<&'a ClassCounts> for ClassCounts {
+    fn sum<I: Iterator<Item = &'a ClassCounts>>(workers: I) -> ClassCounts {
+        workers.fold(ClassCounts::default(), |mut sum, worker| {
+            worker.counts.iter().for_each(|(class, transactions)| sum.add(class, *transactions));
+            sum.samples += worker.samples;
+            sum
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,7 +86,7 @@ mod tests {
             (since.iter().collect::<Vec<_>>(), since.samples()),
             (vec![("read", 256), ("write", 1)], 2)
         );
-        assert_eq!(before.and(&since), counts);
+        assert_eq!([&before, &since].into_iter().sum::<ClassCounts>(), counts);
         assert_eq!(counts.since(&counts), ClassCounts::default());
     }
 
@@ -93,6 +98,6 @@ mod tests {
         }
         assert_eq!(counts.iter().count(), CLASSES_MAX + 1);
         assert_eq!(counts.iter().last(), Some((OTHERS, 20)));
-        assert_eq!(ClassCounts::default().and(&counts), counts);
+        assert_eq!([&counts].into_iter().sum::<ClassCounts>(), counts);
     }
 }
