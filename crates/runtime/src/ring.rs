@@ -425,13 +425,6 @@ impl<C> Consumer<C> {
         self.head.get()
     }
 
-    /// Returns whether a published closure is waiting, by a fresh look at the producer's index.
-    #[inline]
-    #[must_use]
-    pub fn has_published(&self) -> bool {
-        self.ring.tail().load(Ordering::Acquire) != self.head.get()
-    }
-
     /// Hands the space of moved-out records back to the producer.
     #[inline]
     fn release(&self) {
