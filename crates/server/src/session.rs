@@ -39,6 +39,8 @@ pub(crate) struct Session {
     between_rounds: bool,
     /// The time at which the first message of the round was taken.
     round_began: Instant,
+    /// The message that is answered, if it is measured for the log of slow statements.
+    watched: Option<Watched>,
     latencies: Arc<Latencies>,
 }
 
@@ -71,7 +73,8 @@ impl Session {
         let outbox = Outbox::new(channel, slow.map(|log| SlowStatements::new(log, &sql)));
         let cancel = sql.cancel_handle();
         let round_began = Instant::now();
-        Session { sql, cancel, outbox, skipping: false, between_rounds: true, round_began, latencies }
+        let (skipping, between_rounds, watched) = (false, true, None);
+        Session { sql, cancel, outbox, skipping, between_rounds, round_began, watched, latencies }
     }
 
     /// Greets the client and serves it until it goes or the server ends.
@@ -162,7 +165,7 @@ impl Session {
     async fn answer_or_end(&mut self, tag: Option<u8>, body: &[u8], ends: &mut Ends) -> Next {
         let cancel = self.cancel.clone();
         let limits = self.sql.settings().limits();
-        let watched = tag.and_then(|tag| self.watch(tag, body));
+        self.watched = tag.and_then(|tag| self.watch(tag, body));
         self.outbox.has_run_deferred = false;
         if self.between_rounds {
             self.round_began = Instant::now();
@@ -190,7 +193,7 @@ impl Session {
             answered
         };
         if let Some(next) = answered {
-            self.end_watch(watched.as_ref());
+            self.end_watch();
             if !cancel.is_terminated() || next == Next::End {
                 return next;
             }
@@ -210,11 +213,13 @@ impl Session {
         Some(slow.begin(text))
     }
 
-    /// Ends to measure a message, unless statements that were deferred have run in it, each of which was told of by itself.
-    fn end_watch(&self, watched: Option<&Watched>) {
-        if let (Some(watched), Some(slow), false) = (watched, &self.outbox.slow, self.outbox.has_run_deferred)
+    /// Ends to measure a message, if it is measured still, unless statements that were deferred have run in it, each of which was told of
+    /// by itself.
+    fn end_watch(&mut self) {
+        if let (Some(watched), Some(slow), false) =
+            (self.watched.take(), &self.outbox.slow, self.outbox.has_run_deferred)
         {
-            slow.end(watched);
+            slow.end(&watched);
         }
     }
 
@@ -362,6 +367,8 @@ impl Session {
         {
             return Next::End;
         }
+        // Whoever has the answer finds the line in the log.
+        self.end_watch();
         match self.ready_for_query().await {
             Ok(()) => {
                 self.latencies.add(self.round_began.elapsed());

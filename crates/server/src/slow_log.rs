@@ -38,6 +38,7 @@ pub(crate) struct SlowStatements {
 }
 
 /// A statement that is measured.
+#[derive(Debug)]
 pub(crate) struct Watched {
     began: Instant,
     text: String,
