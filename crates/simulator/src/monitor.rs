@@ -4,7 +4,7 @@
 //! what a worker of a database can time: an event from the poll before it to its end.
 //!
 //! As in a database (decision 10): an *event* is the end of a transaction at its home, its first suspension there, or an action for a
-//! transaction of another worker; one in 512 is recorded and stands for all, more where little happens; so many synchronization points of a
+//! transaction of another worker; one in 1,024 is recorded and stands for all, more where little happens; so many synchronization points of a
 //! sub-partition are remembered with their partners as a database remembers.
 
 use atrapos_adapt::{
@@ -60,7 +60,7 @@ struct Pace {
 }
 
 /// Events of a database of which one is recorded, at most.
-const SAMPLE_EVERY: f64 = 512.0;
+const SAMPLE_EVERY: f64 = 1024.0;
 /// Mean times between records below which the distance doubles, and above which it halves, in ns. A worker of a database
 /// has 256 and 1,024 times what a record takes it, about a fifth of a microsecond.
 const OFTEN_NS: f64 = 50_000.0;

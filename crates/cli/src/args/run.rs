@@ -133,7 +133,7 @@ pub(crate) struct AdaptationArgs {
     /// Sub-partitions per partition: the unit in which load is observed [default: 10].
     #[arg(long, value_name = "N", help_heading = "Adaptation")]
     pub(crate) sub_partitions: Option<usize>,
-    /// Record one event in so many, on average, or more often where that costs little [default: 512].
+    /// Record one event in so many, on average, or more often where that costs little [default: 1,024].
     #[arg(long, value_name = "N", help_heading = "Adaptation")]
     pub(crate) sample_every: Option<u32>,
     /// Another setting of the controller, such as imbalance=0.3; a wrong name lists them all, with their units.

@@ -14,7 +14,7 @@ pub struct Adaptation {
     pub controller: ControllerSettings,
     /// Sub-partitions per partition: the unit in which load is observed. Default 10, the paper's.
     pub sub_partitions: usize,
-    /// The sampling period: one event in this many is recorded, on average, or more often where that costs little. Default 512.
+    /// The sampling period: one event in this many is recorded, on average, or more often where that costs little. Default 1,024.
     pub sample_every: u32,
     /// True if the database acts on its statistics (the default). Otherwise it only collects them, for
     /// `Database::workload_trace`.
@@ -26,7 +26,7 @@ impl Default for Adaptation {
         Adaptation {
             controller: ControllerSettings::default(),
             sub_partitions: 10,
-            sample_every: 512,
+            sample_every: 1_024,
             act: true,
         }
     }
