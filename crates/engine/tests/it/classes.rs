@@ -1,10 +1,14 @@
 //! Classes of transactions: a database that observes itself knows how many of each there were, however they are run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use atrapos::{
     Abort, Adaptation, Database, Registry, Route, StoredProcedure as _, TableRef, WorkerId, encode,
 };
+use atrapos_adapt::{Cause, ControllerSettings, Decision, Trigger, WaitReason};
 
 use crate::support::{Items, load_items, two_tables};
 
@@ -119,4 +123,80 @@ fn what_is_not_observed_has_no_classes() {
     let items = db.table::<Items>().unwrap();
     db.run(items.at(&1), async move |tx| tx.get(items, 1).await).unwrap();
     assert_eq!(counted(&db), BTreeMap::new());
+}
+
+/// In a long interval the database sees by a glance that the transactions are others, and discards what it has observed until then: the
+/// next turn is of these alone.
+#[test]
+fn what_follows_a_change_of_class_is_observed_by_itself() {
+    let names: [&'static str; 40] = std::array::from_fn(|at| &*format!("class {at}").leak());
+    // Nothing but the classes is a reason to look.
+    let controller = ControllerSettings {
+        interval: Duration::from_millis(20),
+        interval_max: Duration::from_secs(2),
+        threshold: 1e9,
+        imbalance: 1e9,
+        window: 1,
+        ..ControllerSettings::default()
+    };
+    let adaptation = Adaptation { controller, sample_every: 1, ..Adaptation::default() };
+    let builder = Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
+    let db = builder.adaptation(adaptation).in_memory().unwrap();
+    load_items(&db, 100, 0);
+    let items = db.table::<Items>().unwrap();
+    let (class, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let session = |key: u64| {
+        let (class, ended) = (Arc::clone(&class), Arc::clone(&ended));
+        async move |session: atrapos::Session| -> Result<(), Abort> {
+            while !ended.load(Ordering::SeqCst) {
+                session.set_class(names[class.load(Ordering::SeqCst)]);
+                session.run(&items.at(&key), async move |tx| tx.get(items, key).await).await?;
+            }
+            Ok(())
+        }
+    };
+    let sessions =
+        [(0, 1), (1, 99)].map(|(worker, key)| db.spawn_session(WorkerId(worker), session(key)).unwrap());
+    let mut known = 0;
+    let mut next = || loop {
+        match db.adaptation_history_after(known).into_iter().next() {
+            Some((number, event)) => {
+                known = number;
+                return event.decision;
+            }
+            None => std::thread::yield_now(),
+        }
+    };
+    let began_anew = |decision: &Decision| {
+        matches!(
+            &decision.cause,
+            Cause::Waited(WaitReason::BeganAnew { trigger: Trigger::MixChanged { .. } })
+        )
+    };
+    let mut seen = 0;
+    for (at, name) in names.into_iter().enumerate().skip(1) {
+        // Some turns in a row grow the interval.
+        (0..3).for_each(|_| drop(next()));
+        class.store(at, Ordering::SeqCst);
+        let is_of = |decision: &Decision| decision.mix.shares().first().is_some_and(|first| first.0 == name);
+        let first = loop {
+            let decision = next();
+            if is_of(&decision) {
+                break decision;
+            }
+        };
+        if began_anew(&first) {
+            seen += 1;
+            let turn = next();
+            let others: f64 =
+                turn.mix.shares().iter().filter(|(other, _)| *other != name).map(|of| of.1).sum();
+            assert!(others < 0.1, "{at}: {turn:?}");
+        }
+        if seen == 3 {
+            break;
+        }
+    }
+    ended.store(true, Ordering::SeqCst);
+    sessions.into_iter().for_each(|session| session.join().unwrap().unwrap());
+    assert_eq!(seen, 3, "no glance saw a change of class");
 }
