@@ -67,6 +67,8 @@ use undo::Before;
 const MORE_SAMPLES: f64 = 1.5;
 /// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
 const GLANCE_THRESHOLDS: f64 = 2.0;
+/// The next observation after a glance that noticed something is due after this part of the shortest interval.
+const AFTER_GLANCE: u32 = 2;
 
 /// Number of measurements that must agree for the first evaluation.
 const FIRST_MIN: usize = 3;
@@ -273,6 +275,7 @@ impl Controller {
     ///
     /// Numbers that are none are taken for 0, and a worker without a load for one that was idle.
     pub fn observe(&mut self, observation: &Observation) -> Verdict {
+        self.interval = self.interval.max(self.settings.interval);
         let throughput = sane(observation.throughput_tps);
         let profile = Profile::of(observation);
         self.waits = sane(observation.waits);
@@ -341,7 +344,7 @@ impl Controller {
     /// just changed hardly shows. When the throughput differs
     /// from what it was by more than twice the threshold, or by more than once in two looks that follow each other, or transactions are of other classes,
     /// or a worker stands out that did not before, says so: then whatever was counted so far is to be thrown away, and the next observation is due after
-    /// [`interval`](Controller::interval), which is the shortest again.
+    /// [`interval`](Controller::interval), a half of the shortest: that the load is another one is known already.
     ///
     /// Workers that went away are for an observation, at once.
     pub fn glance(&mut self, seen: &Observation) -> Option<WaitReason> {
@@ -373,7 +376,7 @@ impl Controller {
             Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
         };
         self.glanced = None;
-        self.interval = self.settings.interval;
+        self.interval = self.settings.interval / AFTER_GLANCE;
         self.swing.begin_anew();
         self.began_anew = true;
         Some(WaitReason::BeganAnew { trigger })

@@ -148,7 +148,7 @@ fn a_change_in_the_middle_of_a_long_interval_is_seen_at_a_glance() {
     let mut skewed = controller.clone();
     let trigger = Trigger::ThroughputChanged { from_tps: 1000.0, to_tps: 799.0 };
     assert_eq!(controller.glance(&even(at_s + 1, 799.0)), Some(WaitReason::BeganAnew { trigger }));
-    assert_eq!(controller.interval(), Duration::from_secs(1));
+    assert_eq!(controller.interval(), Duration::from_millis(500));
     assert_eq!(controller.glance(&even(at_s + 1, 799.0)), None, "the next observation is near");
     // What comes then is of one load, and may be acted on.
     let verdict = controller.observe(&observation(at_s + 2, 600.0, [9.0, 3.0]));
@@ -232,8 +232,9 @@ fn other_classes_are_noticed_although_throughput_and_loads_are_the_same() {
         panic!("{reason:?}")
     };
     assert!((share - 0.4).abs() < 1e-9);
-    assert_eq!(controller.interval(), Duration::from_secs(1));
+    assert_eq!(controller.interval(), Duration::from_millis(500));
     let verdict = controller.observe(&of_classes(at_s + 3, 4_000.0, 6_000.0));
+    assert_eq!(controller.interval(), Duration::from_secs(1));
     let Verdict::Evaluate(trigger @ Trigger::MixChanged { .. }) = verdict else { panic!("{verdict:?}") };
     let considered = controller.consider(trigger, &trace(9, 3, None), &platform).expect("a decision");
     assert!(considered.decision.is_repartition());
