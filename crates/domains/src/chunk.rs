@@ -475,7 +475,7 @@ impl<T: Target, R: Send + 'static> Job<T> for RunChunk<T, R> {
     unsafe fn run(self, keys: &T::Keys, reach: &Reach) -> Results<T, R> {
         let Self(mut chunk) = self;
         chunk.prefetch(PREFETCHED);
-        reach.count_tasks(T::first(keys), chunk.waiting().saturating_sub(1));
+        reach.count_tasks(T::all(keys)[0], chunk.waiting().saturating_sub(1));
         // SAFETY: by this function's own contract.
         unsafe { chunk.run(keys, reach) };
         Results(chunk)

@@ -261,7 +261,7 @@ impl Client {
         let keys = target.keys();
         let worker = self.worker_for(target, &keys)?;
         if self.last.is_some() {
-            self.keep_order(T::first(&keys), worker)?;
+            self.keep_order(T::all(&keys), worker)?;
         }
         let held = self.ring_with(worker, None)?;
         let Held { ring, next, .. } = &self.rings[held];
@@ -410,17 +410,20 @@ impl Client {
         Ok(worker)
     }
 
-    /// Sees to it that a task on a structure does not overtake those before it.
-    fn keep_order(&mut self, key: Key, worker: u32) -> Result<(), Why> {
+    /// Sees to it that a task does not overtake those before it on any of its structures.
+    fn keep_order(&mut self, keys: &[Key], worker: u32) -> Result<(), Why> {
         let Some(last) = &mut self.last else { return Ok(()) };
-        if let Some(&before) = last.get(&key)
-            && before != worker
-            && !planted(Bug::ChangeRingEarly)
-            && self.rings.iter().any(|held| held.worker == before && !held.ring.is_quiet())
-        {
+        let is_under_way =
+            |before: u32| self.rings.iter().any(|held| held.worker == before && !held.ring.is_quiet());
+        let noted = if planted(Bug::OrderByFirst) { &keys[..1] } else { keys };
+        let overtakes = noted
+            .iter()
+            .filter_map(|key| last.get(key))
+            .any(|&before| before != worker && !planted(Bug::ChangeRingEarly) && is_under_way(before));
+        if overtakes {
             return Err(Why::Full);
         }
-        last.insert(key, worker);
+        last.extend(noted.iter().map(|&key| (key, worker)));
         Ok(())
     }
 
@@ -458,7 +461,10 @@ pub(crate) fn lease(
     waker: Option<&Waker>,
 ) -> Result<Ring, Why> {
     let shared = inner.worker(worker);
-    let lease = shared.buffer.lease(count, waker).ok_or(Why::NoSlots)?;
+    let Some(lease) = shared.buffer.lease(count, waker) else {
+        // Looked at after the waker is known: who waits for slots of a worker that has ended is woken as it ends, or sees it here.
+        return Err(if shared.buffer.is_dead() { Why::ShutDown } else { Why::NoSlots });
+    };
     // The worker reads the leases before it sleeps; one that sleeps is to read them now.
     shared.parker.wake();
     Ok(Ring::new(Arc::clone(&shared.buffer), &lease, Arc::clone(inner)))

@@ -27,13 +27,14 @@
 //! release and acquire. On the client's side, a slot belongs to the one ring that leases it, and ring slots have states
 //! of their own (`ring`); on the worker's side, to the one `Polled` of the buffer.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use crate::planted::{Bug, ordering};
+use crate::planted::{Bug, ordering, planted};
 use atomic_waker::AtomicWaker;
 
 use crate::sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Handed, Mutex, Ordering, lock};
-use crate::task::{Failure, TaskError, TaskTable, take_failure, take_reply, write_failure};
+use crate::task::{Failure, TaskError, TaskTable, drop_quietly, take_failure, take_reply, write_failure};
 use crate::worker::WorkerShared;
 
 /// Slots that share a reply line.
@@ -124,6 +125,15 @@ fn split(header: *mut TaskTable) -> Header {
     }
 }
 
+/// Wakes clients. A waker is code of the client's executor: if it panics, that is not the end of who wakes it, and the others are woken.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            drop_quietly(panic);
+        }
+    }
+}
+
 pub(crate) const fn group_of(slot: usize) -> (usize, u32) {
     (slot / GROUP_SLOTS, (slot % GROUP_SLOTS) as u32)
 }
@@ -186,8 +196,19 @@ impl Buffer {
     /// Leases `count` consecutive slots (all there are, if there are fewer), within one group if that can be. `None` if they are not
     /// free; then the waker, if any, is woken once some come back.
     pub(crate) fn lease(&self, count: usize, waker: Option<&Waker>) -> Option<Lease> {
-        let mut leases = lock(&self.leases);
-        self.reclaim(&mut leases);
+        let (lease, woken) = {
+            let mut leases = lock(&self.leases);
+            let woken = self.reclaim(&mut leases);
+            (self.lease_of(&mut leases, count, waker), woken)
+        };
+        // What came back may be enough for others than this client.
+        if !planted(Bug::ForgetWaiting) {
+            wake_all(woken);
+        }
+        lease
+    }
+
+    fn lease_of(&self, leases: &mut Leases, count: usize, waker: Option<&Waker>) -> Option<Lease> {
         let count = count.min(leases.used.len());
         let fits = |first: usize| leases.used[first..first + count].iter().all(|used| !used);
         let mut starts = 0..=leases.used.len() - count;
@@ -217,13 +238,13 @@ impl Buffer {
             }
             self.reclaim(&mut leases)
         };
-        woken.into_iter().for_each(Waker::wake);
+        wake_all(woken);
     }
 
     /// Frees the slots of abandoned leases whose tasks have ended, and returns who waits for slots.
     pub(crate) fn reclaim_abandoned(&self) {
         let woken = self.reclaim(&mut lock(&self.leases));
-        woken.into_iter().for_each(Waker::wake);
+        wake_all(woken);
     }
 
     fn reclaim(&self, leases: &mut Leases) -> Vec<Waker> {
@@ -260,10 +281,11 @@ impl Buffer {
         self.server.store(server.cast_mut(), Ordering::Release);
     }
 
-    /// Says that nobody will serve the buffer again: what is not answered now never will be.
+    /// Says that nobody will serve the buffer again: what is not answered now never will be, and no slots come back.
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Release);
-        self.wakers.iter().for_each(AtomicWaker::wake);
+        let waiting = std::mem::take(&mut lock(&self.leases).waiting);
+        wake_all(self.wakers.iter().filter_map(AtomicWaker::take).chain(waiting));
     }
 
     /// Returns whether nobody will serve the buffer again.
@@ -442,5 +464,68 @@ impl Drop for Buffer {
                 unsafe { if self.is_answered(slot) { self.drop_answer(slot) } else { self.abandon(slot) } };
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::planted::must_notice;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A waker of an executor that is broken.
+    struct Broken;
+
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics");
+        }
+    }
+
+    /// A buffer of one group all of whose slots are leased, for which somebody waits; the lease, and who waits.
+    fn exhausted() -> (Arc<Buffer>, Lease, Arc<Woken>) {
+        let buffer = Buffer::new(1, std::ptr::null());
+        let all = buffer.lease(GROUP_SLOTS, None).expect("nobody has any");
+        let woken = Arc::new(Woken::default());
+        for waker in [Waker::from(Arc::new(Broken)), Waker::from(Arc::clone(&woken))] {
+            assert!(buffer.lease(1, Some(&waker)).is_none());
+        }
+        (buffer, all, woken)
+    }
+
+    /// A client dies with a task under way, and another one asks for slots before the worker has looked for those that come back.
+    #[test]
+    fn who_waits_for_slots_is_woken_whoever_finds_them() {
+        let (buffer, dead, woken) = exhausted();
+        buffer.slots[0].header.store(std::ptr::without_provenance_mut(TOGGLE), Ordering::Release);
+        buffer.give_back(dead.id, Vec::new());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 0, "the task has not ended");
+        buffer.answer(0, 1);
+        assert!(buffer.lease(1, None).is_some());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_client_that_is_forgotten_is_noticed() {
+        must_notice("inbox::tests::who_waits_for_slots_is_woken_whoever_finds_them", Bug::ForgetWaiting);
+    }
+
+    #[test]
+    fn who_waits_for_slots_of_a_worker_that_ends_is_woken() {
+        let (buffer, _, woken) = exhausted();
+        buffer.die();
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert!(buffer.is_dead());
     }
 }

@@ -20,6 +20,10 @@ pub(crate) enum Bug {
     ServeUnread,
     /// An ordered client goes to its new ring while its old one is under way.
     ChangeRingEarly,
+    /// An ordered client notes the first structure of a task only.
+    OrderByFirst,
+    /// Who finds slots of a client that is gone does not wake those who wait for some.
+    ForgetWaiting,
     /// A burst that is turned to another target does not send first what it has gathered.
     TurnUnsent,
 }

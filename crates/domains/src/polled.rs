@@ -12,13 +12,11 @@
 //! A slot whose toggle differs from the worker's copy of the answers is in the worker's turn (`inbox`), and its header names
 //! the table of its request.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of};
+use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of, wake_all};
 use crate::planted::{Bug, planted};
 use crate::structures::{Key, Reach};
 use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::task::{Failure, Outcome, drop_quietly};
+use crate::task::{Failure, Outcome};
 
 /// One ring as its worker sees it.
 #[derive(Debug)]
@@ -286,11 +284,9 @@ impl Polled {
     }
 }
 
-/// Wakes the client of a slot. A waker is code of the client's executor: if it panics, that is not the worker's end.
+/// Wakes the client of a slot.
 fn wake(buffer: &Buffer, slot: usize) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| buffer.waker(slot).wake())) {
-        drop_quietly(panic);
-    }
+    wake_all(buffer.waker(slot).take());
 }
 
 /// Runs the task in a slot of a buffer, in a worker's turn.

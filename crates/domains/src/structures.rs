@@ -173,7 +173,7 @@ pub trait Target: 'static {
     #[doc(hidden)]
     fn each_route(&self, visit: &mut dyn FnMut(Route));
     #[doc(hidden)]
-    fn first(keys: &Self::Keys) -> Key;
+    fn all(keys: &Self::Keys) -> &[Key];
     /// Returns whether no structure is named twice.
     #[doc(hidden)]
     fn is_distinct(keys: &Self::Keys) -> bool;
@@ -202,8 +202,8 @@ macro_rules! as_target {
             visit(self.place.route());
         }
         #[inline(always)]
-        fn first(keys: &Key) -> Key {
-            *keys
+        fn all(keys: &Key) -> &[Key] {
+            std::slice::from_ref(keys)
         }
         #[inline(always)]
         fn is_distinct(_: &Key) -> bool {
@@ -268,8 +268,8 @@ macro_rules! tuple_target {
                 $first.each_route(visit);
                 $($other.each_route(visit);)+
             }
-            fn first(keys: &Self::Keys) -> Key {
-                keys[0]
+            fn all(keys: &Self::Keys) -> &[Key] {
+                keys
             }
             fn is_distinct(keys: &Self::Keys) -> bool {
                 keys.iter().enumerate().all(|(at, key)| !keys[..at].contains(key))
@@ -402,8 +402,15 @@ impl Reach {
         let counts = here.map(|(index, local)| Counts {
             key: Key { index: index as u32, generation: local.generation },
             tasks: local.tasks,
-            // SAFETY: the function was chosen for the type of this session, and no task runs now.
-            retries: local.retries.and_then(|read| unsafe { read(local.session) }),
+            retries: local.retries.and_then(|read| {
+                // SAFETY: the function was chosen for the type of this session, and no task runs now.
+                let read = catch_unwind(AssertUnwindSafe(|| unsafe { read(local.session) }));
+                // It is code of a user: if it panics, there is no count, and the worker goes on.
+                read.unwrap_or_else(|panic| {
+                    drop_quietly(panic);
+                    None
+                })
+            }),
         });
         counts.collect()
     }

@@ -291,7 +291,7 @@ unsafe fn run<T: Target, J: Job<T>>(payload: *mut u8, word: *mut u8, reach: &Rea
 
 unsafe fn key<T: Target, J>(payload: *const u8) -> Key {
     // SAFETY: the caller passes a payload with a request of this type.
-    T::first(unsafe { &(*request::<T, J>(payload)).keys })
+    T::all(unsafe { &(*request::<T, J>(payload)).keys })[0]
 }
 
 unsafe fn drop_request<T: Target, J: Job<T>>(payload: *mut u8) {

@@ -342,11 +342,56 @@ fn nothing_is_lost_doubled_or_reordered_by_changes() {
     }
 }
 
+/// A task on two structures is under way while both move, one after the other: the client's next task, on the second structure alone, does
+/// not run before it.
+#[test]
+fn no_task_overtakes_one_on_several_structures() {
+    let machine = Machine::synthetic("pack:1 core:2 pu:1").expect("a machine");
+    let configuration = Configuration::one_worker_each(&["a", "b"]);
+    let mut both_ran = 0;
+    for seed in 0..300 {
+        let (domains, mut pump) = Pump::start(&machine, &configuration, Seed(seed)).expect("it starts");
+        let place =
+            |name| domains.at("b").expect("it exists").place_owned(name, Log::new()).expect("a free name");
+        let (first, second) = (place("first"), place("second"));
+        let mut client = domains.ordered();
+        let on_both = client
+            .try_call(&(first.clone(), second.clone()), |(first, second): (&mut Log, &mut Log)| {
+                first.push((0, 0));
+                second.push((0, 0));
+            })
+            .expect("there is room");
+        // The second moves, and then the first, while the task goes to and fro between their workers.
+        let mut moves = vec![domains.move_structure("second", "a").expect("it moves")];
+        let mut behind = None;
+        for step in 0..500 {
+            if step == seed % 20 {
+                moves.push(domains.move_structure("first", "a").expect("it moves"));
+            }
+            if behind.is_none() && step >= seed / 20 {
+                behind = client.try_call(&second, |log: &mut Log| std::mem::take(log)).ok();
+            }
+            pump.step();
+        }
+        let found = behind.expect("there is room").wait().expect("it runs");
+        match on_both.wait() {
+            Ok(()) => {
+                assert_eq!(found, [(0, 0)], "seed {seed}: it ran behind the task before it");
+                both_ran += 1;
+            }
+            // The two were apart when its turn came.
+            Err(_) => assert_eq!(found, []),
+        }
+    }
+    assert!(both_ran > 30, "{both_ran} of 300 tasks found both structures");
+}
+
 #[test]
 fn planted_bugs_are_caught() {
     for bug in [Bug::PassPast, Bug::ChangeRingEarly, Bug::TurnUnsent] {
         must_notice("pump::tests::nothing_is_lost_doubled_or_reordered_by_changes", bug);
     }
+    must_notice("pump::tests::no_task_overtakes_one_on_several_structures", Bug::OrderByFirst);
     must_notice(
         "pump::tests::slots_that_change_hands_within_a_step_are_served_from_the_beginning",
         Bug::ServeUnread,
