@@ -206,6 +206,9 @@ pub(crate) struct PlanArgs {
     /// The machine to plan for: `live`, a description such as "pack:8 core:10 pu:1", or a machine file (.toml).
     #[arg(long, value_name = "T", default_value = "live")]
     pub(crate) topology: String,
+    /// Plan for so many workers [default: one for each usable cpu of the machine], however many the statistics are of.
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<usize>,
     /// The statistics to plan for, as `bench --record` writes them.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: PathBuf,

@@ -52,40 +52,37 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let drawing = args.svg.as_ref().map(|path| JsonFile::prepare_as("SVG", path)).transpose()?;
     let machine = machine::read(&args.topology)?;
     let trace = read_trace(&args.trace)?;
-    let cpus = machine.usable_cpus().len();
-    if trace.workers > cpus {
-        return Err(CliError::bad_input(format!(
-            "the trace {} is of {} workers, more than {} has usable cpus: {cpus}; give a --topology that has as many, or \
-             record the trace with fewer --workers",
-            args.trace.display(),
-            trace.workers,
-            machine.origin(),
-        )));
-    }
+    let workers = workers(args, &machine)?;
     let unfit = |error: AdaptError| refuse(&args.trace, &error);
-    let platform = Platform::for_workers(&machine, trace.workers).map_err(unfit)?;
+    let platform = Platform::for_workers(&machine, workers).map_err(unfit)?;
     let mix = args.mix.iter().map(|text| share(text)).collect::<Result<Vec<_>, CliError>>()?;
     let Attributed { workload, weights } = expected(&trace, &mix, &platform, &Settings::default().weights)
         .map_err(|error| match error {
             AdaptError::Mix { .. } => CliError::bad_input(error),
             error => unfit(error),
         })?;
-    let today = trace.scheme().map_err(unfit)?;
+    // Workers that are not there own nothing.
+    let is_too_wide = trace.workers > workers;
+    let today = if is_too_wide {
+        PlannedScheme::naive(&workload, &platform)
+    } else {
+        trace.scheme().map_err(unfit)?
+    };
     let settings = Settings { weights, ..Settings::default() };
     let (plan, optimum) = propose(args, &workload, &platform, &today, &settings)?;
     if let Some(file) = drawing {
         file.write_text(&Picture::of_plan(&plan, &workload, &platform).svg()?)?;
     }
     if args.json {
-        let result = json(&machine, trace.workers, &workload, &plan, optimum.as_ref());
+        let result = json(&machine, (workers, trace.workers), &workload, &plan, optimum.as_ref());
         return output::print(&format!("{result:#}\n"));
     }
     let mut text = format!(
-        "{} workers of {} on {}, statistics of {} s\n\n{}",
-        trace.workers,
+        "{workers} workers of {} on {}, statistics of {} s\n{}\n{}",
         trace.machine.as_deref().unwrap_or("an unnamed machine"),
         machine.origin(),
         trace.seconds,
+        reservations(&trace, &workload, workers),
         render_plan(&plan, &workload, &platform)
     );
     if let Some(optimum) = optimum {
@@ -100,10 +97,48 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     output::print(&text)
 }
 
-/// Returns the result as JSON.
+/// Returns the number of workers to plan for.
+fn workers(args: &PlanArgs, machine: &Machine) -> Result<usize, CliError> {
+    let cpus = machine.usable_cpus().len();
+    match args.workers {
+        None => Ok(cpus),
+        Some(workers) if (1..=cpus).contains(&workers) => Ok(workers),
+        Some(workers) => Err(CliError::bad_input(format!(
+            "there is no plan for {workers} workers on {}, which has {cpus} usable cpus; give --workers between 1 and {cpus}, or a \
+             --topology that has as many",
+            machine.origin(),
+        ))),
+    }
+}
+
+/// Returns what is to be said of statistics that were recorded with another number of workers: lines, or nothing.
+fn reservations(trace: &WorkloadTrace, workload: &Workload, workers: usize) -> String {
+    let mut lines = String::new();
+    if trace.workers != workers {
+        let s = if trace.workers == 1 { "" } else { "s" };
+        lines = format!("recorded with {} worker{s}", trace.workers);
+        lines.push_str(if trace.workers > workers {
+            ": what is called today's scheme is equal parts, as the recorded one does not fit\n"
+        } else {
+            ", whose scheme is called today's\n"
+        });
+    }
+    let tables = (0..).map(TableIndex).take(workload.table_count());
+    let coarse = tables.filter(|table| (workload.slice_count(*table) as usize) < workers).count();
+    if coarse > 0 {
+        lines.push_str(&format!(
+            "{coarse} of {} tables are known by fewer sub-partitions than there are workers: record with more --sub-partitions for a finer \
+             plan\n",
+            workload.table_count()
+        ));
+    }
+    lines
+}
+
+/// Returns the result as JSON. `workers` are those of the plan and those of the trace.
 fn json(
     machine: &Machine,
-    workers: usize,
+    (workers, trace_workers): (usize, usize),
     workload: &Workload,
     plan: &Plan,
     optimum: Option<&Optimum>,
@@ -116,6 +151,7 @@ fn json(
     json!({
         "machine": machine::summary(machine),
         "workers": workers,
+        "trace_workers": trace_workers,
         "tables": tables,
         "plan": plan,
         "exact": optimum.map(|optimum| json!({

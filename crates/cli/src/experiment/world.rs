@@ -111,7 +111,7 @@ fn wanted_machines(args: &WorldArgs) -> Result<Vec<MachineKind>, CliError> {
 fn settings(args: &WorldArgs) -> Result<ControllerSettings, CliError> {
     if args.adaptation.sub_partitions.is_some() || args.adaptation.sample_every.is_some() {
         return Err(CliError::bad_input(
-            "simulated databases have ten sub-partitions per partition and record one event in 512; leave --sub-partitions and --sample-every out",
+            "simulated databases have ten sub-partitions per partition and record one event in 1,024; leave --sub-partitions and --sample-every out",
         ));
     }
     let controller = config::adaptation(&args.adaptation)?.controller;

@@ -109,11 +109,39 @@ fn a_plan_for_eighty_workers_fits_a_page() {
     assert!(complaint.contains("leave out --exact"), "{complaint}");
 }
 
+/// The owners that the plan of these arguments has, and its text.
+fn owners(arguments: &[&str]) -> (std::collections::BTreeSet<u64>, String) {
+    let plan = [&["plan"][..], arguments].concat();
+    let text = succeeded(&plan);
+    let json: Value = serde_json::from_str(&succeeded(&[&plan[..], &["--json"]].concat())).expect("JSON");
+    let tables = json["plan"]["scheme"].as_array().expect("tables").iter();
+    let owners =
+        tables.flat_map(|table| table["owners"].as_array().expect("owners")).map(|owner| owner.as_u64());
+    (owners.map(|owner| owner.expect("a worker")).collect(), text)
+}
+
 #[test]
-fn a_trace_of_more_workers_than_the_machine_has_cpus_is_refused_with_the_cure() {
-    let complaint = refused(&["plan", "--topology", "core:1 pu:1", "--trace", TRACE]);
-    assert!(complaint.contains("2 workers") && complaint.contains("usable cpus: 1"), "{complaint}");
-    assert!(complaint.contains("give a --topology that has as many"), "{complaint}");
+fn the_plan_is_for_the_machine_named_however_many_workers_were_recorded() {
+    // Fewer: the recorded scheme does not fit.
+    let (one, text) = owners(&["--topology", "core:1 pu:1", "--trace", TRACE]);
+    assert_eq!(one, [0].into());
+    assert!(text.starts_with("1 workers of") && text.contains("recorded with 2 workers: "), "{text}");
+    // More: those of the trace have all today, and what is proposed uses others, too.
+    let (many, text) = owners(&["--topology", "pack:2 core:4 pu:1", "--trace", TRACE]);
+    assert!(many.len() > 4 && many.iter().all(|owner| *owner < 8), "{many:?}");
+    assert!(text.contains("recorded with 2 workers, whose scheme is called today's"), "{text}");
+    let (three, _) = owners(&["--topology", "pack:2 core:4 pu:1", "--workers", "3", "--trace", TRACE]);
+    assert_eq!(three, [0, 1, 2].into());
+    let (_, text) = owners(&["--topology", "pack:8 core:10 pu:1", "--trace", TRACE]);
+    assert!(
+        text.contains("fewer sub-partitions than there are workers: record with more --sub-partitions"),
+        "{text}"
+    );
+    for workers in ["0", "9"] {
+        let complaint =
+            refused(&["plan", "--topology", "pack:2 core:4 pu:1", "--workers", workers, "--trace", TRACE]);
+        assert!(complaint.contains("8 usable cpus; give --workers between 1 and 8"), "{complaint}");
+    }
 }
 
 #[test]
