@@ -115,8 +115,7 @@ fn owners(arguments: &[&str]) -> (std::collections::BTreeSet<u64>, String) {
     let text = succeeded(&plan);
     let json: Value = serde_json::from_str(&succeeded(&[&plan[..], &["--json"]].concat())).expect("JSON");
     let tables = json["plan"]["scheme"].as_array().expect("tables").iter();
-    let owners =
-        tables.flat_map(|table| table["owners"].as_array().expect("owners")).map(|owner| owner.as_u64());
+    let owners = tables.flat_map(|table| table["owners"].as_array().expect("owners")).map(Value::as_u64);
     (owners.map(|owner| owner.expect("a worker")).collect(), text)
 }
 
