@@ -525,17 +525,29 @@ impl<R: Send + 'static> Pending<R> {
         self.ring.as_ref().is_some_and(|ring| ring.is_answered(self.at))
     }
 
-    /// Waits for the result on this thread. Not to be called inside a task; [`Client::call_blocking`] finds cycles, this does not.
+    /// Waits for the result on this thread.
     ///
     /// # Errors
-    /// [`TaskError`].
+    /// [`TaskError`]; among others [`TaskError::WouldDeadlock`] inside a task whose worker would wait for itself, over other workers too.
     ///
     /// # Panics
     /// If the future was polled to its end before.
     pub fn wait(mut self) -> Result<R, TaskError> {
         let ring = self.ring.take().unwrap_or_else(|| unreachable!("a finished future is not waited for"));
+        let waiting = worker::running(&ring.domains).filter(|_| !ring.is_answered(self.at));
+        if let Some(worker) = waiting
+            && !ring.domains.waits.begin(worker, ring.shared_buffer())
+        {
+            // Dropped as it is: it detaches.
+            self.ring = Some(ring);
+            return Err(TaskError::WouldDeadlock);
+        }
         // SAFETY: this future was made for the task of this seat, and is used up.
-        unsafe { take_blocking(&ring, self.at) }
+        let answer = unsafe { take_blocking(&ring, self.at) };
+        if let Some(worker) = waiting {
+            ring.domains.waits.end(worker);
+        }
+        answer
     }
 
     /// Asks that the task not run, and waits until its worker has decided: a worker inside another task decides after it.

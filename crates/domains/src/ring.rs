@@ -37,7 +37,7 @@ pub(crate) struct Ring {
     wants_seat: AtomicBool,
     client: AtomicWaker,
     /// Keeps the workers alive to which the buffer may point.
-    _domains: Arc<Inner>,
+    pub(crate) domains: Arc<Inner>,
 }
 
 impl Ring {
@@ -50,7 +50,7 @@ impl Ring {
             seats,
             wants_seat: AtomicBool::new(false),
             client: AtomicWaker::new(),
-            _domains: domains,
+            domains,
         }
     }
 

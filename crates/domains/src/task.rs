@@ -51,6 +51,12 @@ pub enum TaskError {
     /// The task was cancelled before it ran.
     #[error("the task was cancelled before it ran")]
     Cancelled,
+    /// Who waits is a task itself, and its worker would wait for itself, over other workers perhaps. The task that was submitted runs all the
+    /// same.
+    #[error(
+        "a task waited for one that its own worker has to run: await it elsewhere, or return it from the task"
+    )]
+    WouldDeadlock,
     /// The domains were shut down before the task ran.
     #[error("the domains were shut down before the task ran")]
     ShutDown,
@@ -106,6 +112,7 @@ impl TaskError {
             Self::NoSession => Self::NoSession,
             Self::Apart => Self::Apart,
             Self::Cancelled => Self::Cancelled,
+            Self::WouldDeadlock => Self::WouldDeadlock,
             Self::ShutDown => Self::ShutDown,
         }
     }

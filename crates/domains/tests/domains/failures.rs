@@ -108,6 +108,10 @@ fn clients_that_die_with_tasks_under_way_give_their_slots_back() {
     assert_eq!(domains.client().call_blocking(&counter, |counter| *counter).expect("it runs"), 700);
 }
 
+fn is_deadlock(error: TaskError) -> bool {
+    matches!(error, TaskError::WouldDeadlock)
+}
+
 #[test]
 fn a_call_that_would_wait_for_itself_is_refused() {
     let domains = start(&[("d", 1), ("e", 1)]);
@@ -128,6 +132,20 @@ fn a_call_that_would_wait_for_itself_is_refused() {
     });
     let innermost = cycle.expect("the outer one runs").expect("the one between runs");
     assert!(matches!(innermost, Err(CallError::Refused(Why::WouldDeadlock))), "{innermost:?}");
+
+    // A task that is submitted, and then waited for, runs all the same.
+    let (mut inner, same) = (domains.client(), here.clone());
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let waited = client.call_blocking(&here, move |()| {
+        inner.try_call(&same, move |()| sender.send(5)).map(|pending| pending.wait().is_err_and(is_deadlock))
+    });
+    assert!(matches!(waited, Ok(Ok(true))), "the wait is refused");
+    assert_eq!(receiver.recv(), Ok(5));
+    let (mut inner, out) = (domains.client(), there.clone());
+    let waited = client.call_blocking(&here, move |()| {
+        inner.try_call(&out, |()| 6).map(|pending| pending.wait().expect("there is no cycle"))
+    });
+    assert!(matches!(waited, Ok(Ok(6))), "another worker may be waited for");
 
     let (mut inner, out) = (domains.client(), there.clone());
     let across = client.call_blocking(&here, move |()| inner.call_blocking(&out, |()| 5));
