@@ -162,7 +162,14 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         Ok(())
     }
 
-    /// Adds a task; if the burst is full, waits for the oldest result first and returns it.
+    /// Adds a task; if the burst is full, waits for the oldest result first and returns it. No result can borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Burst, Owned};
+    /// fn first<'s>(burst: &mut Burst<Owned<Vec<String>>, &'s String>) {
+    ///     let _ = burst.push(|list: &mut Vec<String>| &list[0]);
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Why`] the task was not added: the domains are shutting down.

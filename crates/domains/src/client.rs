@@ -174,6 +174,15 @@ impl Client {
     /// Submits several tasks as one: one publication, one answer, in the order given. Each has its own result; a panic of one is its
     /// result alone, but poisons an owned structure for those behind it.
     ///
+    /// As for [`try_call`](Self::try_call), no result can borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Client, Owned};
+    /// fn first(client: &mut Client, list: &Owned<Vec<String>>) {
+    ///     let _ = client.bulk(list, vec![|list: &mut Vec<String>| &list[0]]);
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`Refused`], with the closures.
     pub fn bulk<T, F, R>(
@@ -199,6 +208,15 @@ impl Client {
 
     /// Submits a task once there is room, and returns the future of its result.
     ///
+    /// As for [`try_call`](Self::try_call), no result can borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Client, Owned};
+    /// async fn first(client: &mut Client, list: &Owned<Vec<String>>) {
+    ///     let _ = client.submit(list, |list: &mut Vec<String>| &list[0]).await;
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`Why`] it never can be.
     pub async fn submit<T, F, R>(&mut self, target: &T, task: F) -> Result<Pending<R>, Why>
@@ -214,6 +232,15 @@ impl Client {
 
     /// Submits a task once there is room, and waits for its result.
     ///
+    /// As for [`try_call`](Self::try_call), no result can borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Client, Owned};
+    /// async fn first(client: &mut Client, list: &Owned<Vec<String>>) {
+    ///     let _ = client.call(list, |list: &mut Vec<String>| &list[0]).await;
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// [`CallError`] if it could not be submitted, or did not end well.
     pub async fn call<T, F, R>(&mut self, target: &T, task: F) -> Result<R, CallError>
@@ -227,6 +254,15 @@ impl Client {
     }
 
     /// Submits a task and waits for its result on this thread: looking at first, then asleep.
+    ///
+    /// As for [`try_call`](Self::try_call), no result can borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Client, Owned};
+    /// fn first(client: &mut Client, list: &Owned<Vec<String>>) {
+    ///     let _ = client.call_blocking(list, |list: &mut Vec<String>| &list[0]);
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`CallError`]; among others [`Why::WouldDeadlock`] inside a task whose worker would wait for itself, over other workers too.
