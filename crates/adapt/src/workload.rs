@@ -11,7 +11,7 @@ use crate::error::AdaptError;
 use crate::extents::Extents;
 use crate::flow::ClassFlow;
 use crate::ids::{SliceIndex, TableIndex, WorkerIndex};
-use crate::platform::WORKERS_MAX;
+use crate::platform::{Platform, WORKERS_MAX};
 use crate::scheme::{PlannedScheme, TableScheme};
 use crate::trace::{SubPartition, TRACE_FORMAT, WorkloadTrace};
 use std::collections::{BTreeMap, BTreeSet};
@@ -410,6 +410,18 @@ impl WorkloadTrace {
         }
         workload.in_place_cycles = self.in_place_cycles as f64;
         Ok(workload)
+    }
+
+    /// The scheme to come from on a platform, however many workers the trace is of: that under which it was recorded, or the naive one where
+    /// that needs more workers.
+    ///
+    /// # Errors
+    /// As for [`scheme`](Self::scheme).
+    pub fn scheme_on(&self, workload: &Workload, platform: &Platform) -> Result<PlannedScheme, AdaptError> {
+        if self.workers > platform.worker_count() {
+            return Ok(PlannedScheme::naive(workload, platform));
+        }
+        self.scheme()
     }
 
     /// The scheme under which the trace was recorded; its slices are the sub-partitions of the trace.

@@ -61,13 +61,7 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
             AdaptError::Mix { .. } => CliError::bad_input(error),
             error => unfit(error),
         })?;
-    // Workers that are not there own nothing.
-    let is_too_wide = trace.workers > workers;
-    let today = if is_too_wide {
-        PlannedScheme::naive(&workload, &platform)
-    } else {
-        trace.scheme().map_err(unfit)?
-    };
+    let today = trace.scheme_on(&workload, &platform).map_err(unfit)?;
     let settings = Settings { weights, ..Settings::default() };
     let (plan, optimum) = propose(args, &workload, &platform, &today, &settings)?;
     if let Some(file) = drawing {
@@ -78,10 +72,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
         return output::print(&format!("{result:#}\n"));
     }
     let mut text = format!(
-        "{workers} workers of {} on {}, statistics of {} s\n{}\n{}",
-        trace.machine.as_deref().unwrap_or("an unnamed machine"),
+        "{} on {}, statistics of {} s on {}\n{}\n{}",
+        of_workers(workers),
         machine.origin(),
         trace.seconds,
+        trace.machine.as_deref().unwrap_or("an unnamed machine"),
         reservations(&trace, &workload, workers),
         render_plan(&plan, &workload, &platform)
     );
@@ -111,12 +106,15 @@ fn workers(args: &PlanArgs, machine: &Machine) -> Result<usize, CliError> {
     }
 }
 
+fn of_workers(count: usize) -> String {
+    format!("{count} worker{}", if count == 1 { "" } else { "s" })
+}
+
 /// Returns what is to be said of statistics that were recorded with another number of workers: lines, or nothing.
 fn reservations(trace: &WorkloadTrace, workload: &Workload, workers: usize) -> String {
     let mut lines = String::new();
     if trace.workers != workers {
-        let s = if trace.workers == 1 { "" } else { "s" };
-        lines = format!("recorded with {} worker{s}", trace.workers);
+        lines = format!("recorded with {}", of_workers(trace.workers));
         lines.push_str(if trace.workers > workers {
             ": what is called today's scheme is equal parts, as the recorded one does not fit\n"
         } else {

@@ -22,7 +22,7 @@ pub(crate) enum Bug {
     ChangeRingEarly,
     /// An ordered client notes the first structure of a task only.
     OrderByFirst,
-    /// Who finds slots of a client that is gone does not wake those who wait for some.
+    /// A client that finds slots of one that is gone does not wake those that wait for some.
     ForgetWaiting,
     /// A burst that is turned to another target does not send first what it has gathered.
     TurnUnsent,

@@ -51,7 +51,7 @@ pub enum TaskError {
     /// The task was cancelled before it ran.
     #[error("the task was cancelled before it ran")]
     Cancelled,
-    /// Who waits is a task itself, and its worker would wait for itself, over other workers perhaps. The task that was submitted runs all the
+    /// The wait was inside a task whose worker would wait for itself, over other workers perhaps. The task that was submitted runs all the
     /// same.
     #[error(
         "a task waited for one that its own worker has to run: await it elsewhere, or return it from the task"

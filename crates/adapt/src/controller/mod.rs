@@ -67,7 +67,7 @@ use undo::Before;
 const MORE_SAMPLES: f64 = 1.5;
 /// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
 const GLANCE_THRESHOLDS: f64 = 2.0;
-/// The next observation after a glance that noticed something is due after this part of the shortest interval.
+/// Divisor of the shortest interval: the observation after a glance that noticed something is due so early.
 const AFTER_GLANCE: u32 = 2;
 
 /// Number of measurements that must agree for the first evaluation.

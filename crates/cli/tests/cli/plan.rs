@@ -33,7 +33,7 @@ fn succeeded(arguments: &[&str]) -> String {
 fn a_hot_range_is_cut_and_shared() {
     let text = succeeded(&["plan", "--topology", TWO, "--trace", TRACE]);
     for part in [
-        "2 workers of 2 cores of one L3 island on synthetic \"core:2 pu:1\"",
+        "2 workers on synthetic \"core:2 pu:1\"",
         "most loaded worker over the mean         1.374       1.374       1.00",
         "today\n  worker        load      subscriber  call-forwarding\n",
         "  0            1.374             0-9              0-9\n",
@@ -124,7 +124,7 @@ fn the_plan_is_for_the_machine_named_however_many_workers_were_recorded() {
     // Fewer: the recorded scheme does not fit.
     let (one, text) = owners(&["--topology", "core:1 pu:1", "--trace", TRACE]);
     assert_eq!(one, [0].into());
-    assert!(text.starts_with("1 workers of") && text.contains("recorded with 2 workers: "), "{text}");
+    assert!(text.starts_with("1 worker on") && text.contains("recorded with 2 workers: "), "{text}");
     // More: those of the trace have all today, and what is proposed uses others, too.
     let (many, text) = owners(&["--topology", "pack:2 core:4 pu:1", "--trace", TRACE]);
     assert!(many.len() > 4 && many.iter().all(|owner| *owner < 8), "{many:?}");

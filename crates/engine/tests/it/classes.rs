@@ -125,6 +125,10 @@ fn what_is_not_observed_has_no_classes() {
     assert_eq!(counted(&db), BTreeMap::new());
 }
 
+fn began_anew(decision: &Decision) -> bool {
+    matches!(&decision.cause, Cause::Waited(WaitReason::BeganAnew { trigger: Trigger::MixChanged { .. } }))
+}
+
 /// In a long interval the database sees by a glance that the transactions are others, and discards what it has observed until then: the
 /// next turn is of these alone.
 #[test]
@@ -166,12 +170,6 @@ fn what_follows_a_change_of_class_is_observed_by_itself() {
             }
             None => std::thread::yield_now(),
         }
-    };
-    let began_anew = |decision: &Decision| {
-        matches!(
-            &decision.cause,
-            Cause::Waited(WaitReason::BeganAnew { trigger: Trigger::MixChanged { .. } })
-        )
     };
     let mut seen = 0;
     for (at, name) in names.into_iter().enumerate().skip(1) {

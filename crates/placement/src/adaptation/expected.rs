@@ -31,11 +31,7 @@ impl Adaptive {
             self.settings.map_or_else(Settings::default, |adaptation| adaptation.controller.planning);
         let Attributed { workload, weights } =
             expected(trace, mix, &platform, &settings.weights).map_err(refused)?;
-        let today = if trace.workers > platform.worker_count() {
-            PlannedScheme::naive(&workload, &platform)
-        } else {
-            trace.scheme().map_err(refused)?
-        };
+        let today = trace.scheme_on(&workload, &platform).map_err(refused)?;
         let settings = Settings { weights, ..settings };
         let planned = plan(&workload, &platform, &today, &settings).map_err(refused)?.scheme;
         self.carry_out(self.changes_to(trace, &planned)?)
