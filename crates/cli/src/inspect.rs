@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use atrapos::RefinedCosts;
+use atrapos::{DisplayKey, InstanceId, RefinedCosts, StoredPartition, StoredScheme, read_scheme};
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::verify::{Report, StreamReport, TableReport, verify};
 use serde_json::{Value, json};
@@ -17,7 +17,8 @@ use crate::{output, store};
 /// Runs `atrapos inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<(), CliError> {
     let report = verify(store::files(), &args.directory).map_err(refused)?;
-    let costs = RefinedCosts::read(&*store::files(), &args.directory);
+    let costs = RefinedCosts::read(&store::files(), &args.directory);
+    let scheme = read_scheme(&store::files(), &args.directory);
     let text = if args.json {
         let mut value = to_json(&report);
         match &costs {
@@ -25,9 +26,14 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<(), CliError> {
             Ok(Some(costs)) => value["sync_costs"] = costs_to_json(costs),
             Err(sentence) => value["sync_costs"] = json!({ "problem": sentence }),
         }
+        match &scheme {
+            Ok(None) => {}
+            Ok(Some(scheme)) => value["scheme"] = scheme_to_json(scheme),
+            Err(sentence) => value["scheme"] = json!({ "problem": sentence }),
+        }
         format!("{value:#}\n")
     } else {
-        to_text(&report) + &costs_to_text(costs)
+        to_text(&report) + &costs_to_text(costs) + &scheme_to_text(scheme)
     };
     output::print(&text)?;
     match report.problems.as_slice() {
@@ -131,6 +137,46 @@ fn costs_to_text(costs: Result<Option<RefinedCosts>, String>) -> String {
         }
         Err(sentence) => format!("\n{sentence}\n"),
     }
+}
+
+fn scheme_to_json(scheme: &StoredScheme) -> Value {
+    let part = |part: &StoredPartition| {
+        let (kind, owner) = owner_of(part);
+        json!({ "first": DisplayKey(&part.first).to_string(), kind: owner })
+    };
+    let families = scheme.families.iter().map(|family| {
+        json!({ "name": family.name, "partitions": family.partitions.iter().map(part).collect::<Vec<_>>() })
+    });
+    json!({ "workers": scheme.workers, "families": families.collect::<Vec<_>>() })
+}
+
+/// Returns what owns a stored partition, and its number.
+fn owner_of(part: &StoredPartition) -> (&'static str, u16) {
+    match InstanceId::of_owner(part.owner) {
+        None => ("worker", part.owner.0),
+        Some(other) => ("instance", other.0),
+    }
+}
+
+/// Returns the scheme that the next opening begins with, a line for each family: the owner of each partition, and the keys between them; empty if that is the
+/// declared one.
+fn scheme_to_text(scheme: Result<Option<StoredScheme>, String>) -> String {
+    let scheme = match scheme {
+        Ok(None) => return String::new(),
+        Ok(Some(scheme)) => scheme,
+        Err(sentence) => return format!("\n{sentence}\n"),
+    };
+    let mut text = format!("\nscheme of {} workers, as it has been adapted:\n", scheme.workers);
+    for family in &scheme.families {
+        let _ = write!(text, "  {}:", family.name);
+        for (at, part) in family.partitions.iter().enumerate() {
+            let (kind, owner) = owner_of(part);
+            let cut = if at == 0 { String::new() } else { format!(" | {} |", DisplayKey(&part.first)) };
+            let _ = write!(text, "{cut} {kind} {owner}");
+        }
+        text.push('\n');
+    }
+    text
 }
 
 fn stream_to_json(stream: &StreamReport) -> Value {

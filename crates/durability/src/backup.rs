@@ -21,6 +21,7 @@ use crate::checkpoint::{CheckpointError, PartReader};
 use crate::directory::{self, BACKUP_UNFINISHED, CHECKPOINT, Directory, DirectoryError, WAL, checkpoint_dir};
 use crate::file::{File, FileSystem};
 use crate::manifest::{Manifest, PartRecord};
+use crate::memo::{Memo, SCHEME};
 use crate::verify::{ATTEMPTS, named_streams, part_id, read_frames, read_manifest};
 use crate::wal::{Epoch, Incarnation, StreamId, WalError};
 
@@ -85,6 +86,7 @@ pub fn backup(fs: Arc<dyn FileSystem>, from: &Path, to: &Path) -> Result<BackupR
     mark_unfinished(&*fs, to).map_err(BackupError::Copy)?;
     copy.make_inner().map_err(BackupError::Copy)?;
     let (manifest, mut report) = copy_while_it_changes(&fs, from, to)?;
+    copy_scheme(&fs, from, to)?;
     copy.publish(&manifest).map_err(BackupError::Copy)?;
     finish(&*fs, to).map_err(BackupError::Copy)?;
     report.path = to.to_owned();
@@ -121,6 +123,18 @@ fn copy_while_it_changes(
         }
     }
     Err(failed.unwrap_or_else(|| BackupError::Restless { path: from.to_owned(), attempts: ATTEMPTS }))
+}
+
+/// Copies the scheme that the database has adapted itself to: a copy may be opened on another machine, and takes of it what fits there. One that cannot be read is
+/// none, as for an opening.
+fn copy_scheme(fs: &Arc<dyn FileSystem>, from: &Path, to: &Path) -> Result<(), BackupError> {
+    match Memo::new(fs, from, SCHEME).read() {
+        Ok(Some(scheme)) => {
+            let copy = Memo::new(fs, to, SCHEME);
+            copy.write(&scheme).map_err(copy_error(copy.path(), "write"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns whether two manifests name the same files.

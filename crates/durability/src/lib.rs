@@ -9,5 +9,7 @@ pub mod checkpoint;
 pub mod directory;
 pub mod file;
 pub mod manifest;
+pub mod memo;
+
 pub mod verify;
 pub mod wal;

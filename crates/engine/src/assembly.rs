@@ -9,6 +9,7 @@ use std::time::Duration;
 use atrapos_catalog::Definitions;
 use atrapos_durability::manifest::InstanceRecord;
 use atrapos_partition::partition::{Partition, TableShard, Tables};
+use atrapos_partition::routing::stored::StoredScheme;
 use atrapos_partition::routing::{Division, FamilyScheme, Scheme, nowhere};
 use atrapos_partition::schema::{Catalog, PublishedCatalog, SchemaError, TableId, TableMeta, TreeKind};
 use atrapos_runtime::rng::Seed;
@@ -76,6 +77,12 @@ impl Parts {
             observing,
             near_bytes: NEAR_BYTES,
         })
+    }
+
+    /// Gives the workers, of which `spare` ones own nothing yet, the partitions of a scheme that was stored at an earlier opening, as far as they fit.
+    pub(crate) fn resume(&mut self, stored: &StoredScheme, spare: usize) {
+        let owning = self.stats.len() - spare;
+        self.scheme = Arc::new(self.scheme.resumed(&self.catalogs.working(), stored, owning));
     }
 
     /// Returns the place of an instance in a deployment, as its directory keeps it.

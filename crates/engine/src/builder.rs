@@ -32,8 +32,11 @@ use crate::assembly::Parts;
 use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::DatabaseMemory;
+use crate::memos::Memos;
 use crate::recovery::RecoveryProgress;
-use crate::{refined_costs, sync_costs};
+use crate::refined_costs::CostsMemo;
+use crate::stored_scheme::SchemeMemo;
+use crate::sync_costs;
 
 pub use self::error::OpenError;
 
@@ -113,8 +116,8 @@ impl Builder {
         self
     }
 
-    /// Disables adaptation: the database keeps its initial scheme, unless it is changed [by hand](Database::repartition), and
-    /// collects no statistics for it.
+    /// Disables adaptation: the database keeps the scheme that its tables are declared with, unless it is changed [by hand](Database::repartition), and
+    /// collects no statistics for it. A scheme that it [has adapted itself to](crate::read_scheme) before is neither used nor replaced.
     #[must_use]
     pub fn fixed_scheme(mut self) -> Builder {
         self.adaptation = None;
@@ -343,8 +346,7 @@ impl Builder {
         let schema = self.schema.take();
         let catalog = self.catalog(schema, directory.map(|(path, _)| path))?;
         let mut parts = Parts::new(Arc::new(catalog), (workers, self.spare_workers), self.division.take())?;
-        let costs_warning = self.take_sync_costs(&machine);
-        let (learned, refined_warning) = self.learned(&machine, directory.map(|(path, _)| path));
+        let mut warnings: Vec<String> = self.take_sync_costs(&machine).into_iter().collect();
         // Nothing is observed where there is nothing to choose.
         let observing = self.adaptation.filter(|adaptation| parts.stats.len() > 1 || !adaptation.act);
         parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
@@ -369,6 +371,7 @@ impl Builder {
                 Some((opened, wal, progress))
             }
         };
+        let learned = self.learned(&machine, directory.map(|(path, _)| path), &mut parts, &mut warnings);
         let chunks = HugeChunks::new(self.memory_options());
         let memory = DatabaseMemory::start(chunks, placed.nodes.clone())?;
         memory.reserve(self.reserve_bytes).map_err(OpenError::Setting)?;
@@ -402,7 +405,7 @@ impl Builder {
             patience: self.patience,
             division: parts.division,
             durable,
-            costs_warnings: costs_warning.into_iter().chain(refined_warning).collect(),
+            warnings,
         })
     }
 
@@ -431,15 +434,30 @@ impl Builder {
         found.warning
     }
 
-    /// Returns what the database in `directory` has learnt about costs of synchronization; and the reason, if that is not taken.
-    fn learned(&self, machine: &Machine, directory: Option<&Path>) -> (Learned, Option<String>) {
-        match (self.adaptation, directory) {
-            (Some(adaptation), Some(path)) if machine.is_live() => {
-                let weights = adaptation.controller.planning.weights;
-                refined_costs::found(&self.files, path, sync_costs::sync_costs_machine(machine), weights)
-            }
-            _ => (Learned::default(), None),
+    /// Returns what the database in `directory` has learnt, and gives `parts` the scheme that it has adapted itself to. What is there and is not taken is for `warnings`.
+    fn learned(
+        &self,
+        machine: &Machine,
+        directory: Option<&Path>,
+        parts: &mut Parts,
+        warnings: &mut Vec<String>,
+    ) -> Learned {
+        let (Some(adaptation), Some(path)) = (self.adaptation, directory) else { return Learned::default() };
+        let costs = machine.is_live().then(|| {
+            let weights = adaptation.controller.planning.weights;
+            CostsMemo::new(&self.files, path, sync_costs::sync_costs_machine(machine), weights)
+        });
+        let (sync_factor, warning) = costs.as_ref().map_or((1.0, None), CostsMemo::found);
+        warnings.extend(warning);
+        let memos = Memos { costs, scheme: SchemeMemo::new(&self.files, path) };
+        let stored = memos.scheme.read().unwrap_or_else(|warning| {
+            warnings.push(warning);
+            None
+        });
+        if let Some(stored) = &stored {
+            parts.resume(stored, self.spare_workers);
         }
+        Learned { sync_factor, keeper: Some(Arc::new(memos)), has_scheme: stored.is_some() }
     }
 
     /// Returns the settings of the workers' threads.

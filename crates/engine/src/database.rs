@@ -88,8 +88,8 @@ pub struct Database {
     pub(crate) division: Option<Division>,
     /// The state of the directory, if there is one, and its threads until the database closes.
     pub(crate) durable: Option<(Arc<Durable>, DurableThreads)>,
-    /// The reason for which stored costs of synchronization were not taken.
-    pub(crate) costs_warnings: Vec<String>,
+    /// The reasons for which something stored was not taken.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl std::fmt::Debug for Database {

@@ -25,11 +25,13 @@ mod export;
 mod instance;
 mod load;
 mod memory;
+mod memos;
 mod recording;
 mod recovery;
 mod refined_costs;
 pub mod sim;
 mod stored;
+mod stored_scheme;
 mod sync_costs;
 #[cfg(test)]
 mod tests;
@@ -50,6 +52,7 @@ pub use atrapos_partition::dynamic::{
 };
 pub use atrapos_partition::either::Either;
 pub use atrapos_partition::range::KeyRange;
+pub use atrapos_partition::routing::stored::{StoredFamily, StoredPartition, StoredScheme};
 pub use atrapos_partition::routing::{Division, FamilyScheme, InstanceId, KeyRanges, Route, Scheme};
 pub use atrapos_partition::schema::{
     Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
@@ -92,6 +95,7 @@ pub use memory::TreeMemory;
 pub use recording::{ClassRecording, RecordedAction, RecordedFlow};
 pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
 pub use refined_costs::RefinedCosts;
+pub use stored_scheme::read_scheme;
 pub use sync_costs::{sync_costs_file, sync_costs_machine};
 pub use verify::{Verification, VerifyError};
 

@@ -9,22 +9,15 @@
 //! Invariants: costs of another machine, of other given costs, out of range or damaged are not taken, and a sentence says so; nothing
 //! else depends on the file, and a failure to write it is none of the database.
 
-use std::fmt::Write as _;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use atrapos_adapt::{SYNC_FACTOR_MAX, Weights};
 use atrapos_durability::file::FileSystem;
-use atrapos_placement::adaptation::{CostKeeper, Learned};
+use atrapos_durability::memo::{COSTS, Memo, MemoError};
 
 /// The format that is written and read.
 const FORMAT: &str = "atrapos-refined-costs 1";
-/// The name of the file, and of the next one while it is written.
-const COSTS: &str = "COSTS";
-const COSTS_NEW: &str = "COSTS.new";
-/// A longer file is none of these.
-const BYTES_MAX: usize = 4096;
 
 /// Costs of synchronization that a database was given, and what it has learnt about them.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,33 +44,18 @@ impl RefinedCosts {
     ///
     /// # Errors
     /// A sentence that names the file, if it is damaged or cannot be read.
-    pub fn read(files: &dyn FileSystem, dir: &Path) -> Result<Option<RefinedCosts>, String> {
-        let path = dir.join(COSTS);
-        let refused = |why: String| {
-            let file = path.display();
-            format!("{file} is not used, as {why}; the costs of synchronization are learnt again")
-        };
-        match read_file(files, &path) {
-            Ok(bytes) => {
-                let costs = std::str::from_utf8(&bytes).ok().and_then(decode);
-                costs.map(Some).ok_or_else(|| refused("it is damaged".to_owned()))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(refused(format!("it cannot be read ({error})"))),
-        }
+    pub fn read(files: &Arc<dyn FileSystem>, dir: &Path) -> Result<Option<RefinedCosts>, String> {
+        let memo = Memo::new(files, dir, COSTS);
+        read_memo(&memo).map_err(|why| not_used(&memo, &why))
     }
 
-    /// The file, as it is written.
+    /// The lines of the memo.
     fn encode(&self) -> String {
         let RefinedCosts { machine, cycles_per_byte, message_bytes, exchange_cycles, factor } = self;
         let machine = machine.replace('\n', " ");
-        let mut text = format!(
+        format!(
             "{FORMAT}\nmachine {machine}\ncycles_per_byte {cycles_per_byte}\nmessage_bytes {message_bytes}\nexchange_cycles {exchange_cycles}\nfactor {factor}\n"
-        );
-        let checksum = crc32fast::hash(text.as_bytes());
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "checksum {checksum:08x}");
-        text
+        )
     }
 
     /// Returns why the costs are of no use for `machine` and `weights`, as part of a sentence.
@@ -94,13 +72,23 @@ impl RefinedCosts {
     }
 }
 
-/// Reads the text of a file; `None` if it is damaged.
+/// Returns why a memo is not used, as a sentence.
+fn not_used(memo: &Memo, why: &str) -> String {
+    format!("{} is not used, as {why}; the costs of synchronization are learnt again", memo.path().display())
+}
+
+/// Reads a memo.
+///
+/// # Errors
+/// The reason for which it is not used, as part of a sentence.
+fn read_memo(memo: &Memo) -> Result<Option<RefinedCosts>, String> {
+    let text = memo.read().map_err(|error| error.to_string())?;
+    text.map(|text| decode(&text).ok_or_else(|| MemoError::Damaged.to_string())).transpose()
+}
+
+/// Reads the lines of a memo; `None` if they are none of this format.
 fn decode(text: &str) -> Option<RefinedCosts> {
-    let (body, checksum) = text.strip_suffix('\n')?.rsplit_once("checksum ")?;
-    if u32::from_str_radix(checksum, 16).ok()? != crc32fast::hash(body.as_bytes()) {
-        return None;
-    }
-    let mut lines = body.lines();
+    let mut lines = text.lines();
     if lines.next()? != FORMAT {
         return None;
     }
@@ -116,70 +104,38 @@ fn decode(text: &str) -> Option<RefinedCosts> {
     })
 }
 
-fn read_file(files: &dyn FileSystem, path: &Path) -> io::Result<Vec<u8>> {
-    let file = files.open(path, false)?;
-    let mut bytes = vec![0; BYTES_MAX];
-    let read = file.read_at(0, &mut bytes)?;
-    bytes.truncate(read);
-    Ok(bytes)
-}
-
-/// The file of a database.
+/// The memo of a database, and what the costs in it are of.
 #[derive(Debug)]
-struct CostsFile {
-    files: Arc<dyn FileSystem>,
-    dir: PathBuf,
+pub(crate) struct CostsMemo {
+    memo: Memo,
     machine: String,
     weights: Weights,
 }
 
-impl CostsFile {
-    fn write(&self, factor: f64) -> io::Result<()> {
-        let (path, new) = (self.dir.join(COSTS), self.dir.join(COSTS_NEW));
-        match self.files.remove(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let text = RefinedCosts::new(&self.machine, &self.weights, factor).encode();
-        let mut file = self.files.create(&new)?;
-        file.write_and_sync(0, &[text.as_bytes()])?;
-        drop(file);
-        self.files.rename(&new, &path)
+impl CostsMemo {
+    /// Returns the memo in `dir` of what is learnt about the costs in `weights` on this machine.
+    pub(crate) fn new(
+        files: &Arc<dyn FileSystem>,
+        dir: &Path,
+        machine: String,
+        weights: Weights,
+    ) -> CostsMemo {
+        CostsMemo { memo: Memo::new(files, dir, COSTS), machine, weights }
     }
-}
 
-impl CostKeeper for CostsFile {
-    fn keep(&self, factor: f64) {
-        // What is not written is learnt again.
-        let _ = self.write(factor);
+    /// Returns the factor that was learnt, 1 if none was; and the reason, if something that is there is not taken.
+    pub(crate) fn found(&self) -> (f64, Option<String>) {
+        let factor = read_memo(&self.memo).and_then(|costs| {
+            let Some(costs) = costs else { return Ok(1.0) };
+            costs.unfit(&self.machine, &self.weights).map_or(Ok(costs.factor), Err)
+        });
+        factor.map_or_else(|why| (1.0, Some(not_used(&self.memo, &why))), |factor| (factor, None))
     }
-}
 
-/// Returns what the database in `dir` has learnt about the costs in `weights` on this machine, with where it keeps what it learns; and the reason, if something that is
-/// there is not taken.
-pub(crate) fn found(
-    files: &Arc<dyn FileSystem>,
-    dir: &Path,
-    machine: String,
-    weights: Weights,
-) -> (Learned, Option<String>) {
-    let (factor, warning) = match RefinedCosts::read(&**files, dir) {
-        Ok(None) => (1.0, None),
-        Ok(Some(costs)) => match costs.unfit(&machine, &weights) {
-            None => (costs.factor, None),
-            Some(why) => {
-                let file = dir.join(COSTS);
-                let sentence = format!(
-                    "{} is not used, as {why}; the costs of synchronization are learnt again",
-                    file.display()
-                );
-                (1.0, Some(sentence))
-            }
-        },
-        Err(warning) => (1.0, Some(warning)),
-    };
-    let keeper = CostsFile { files: Arc::clone(files), dir: dir.to_owned(), machine, weights };
-    (Learned { sync_factor: factor, keeper: Some(Arc::new(keeper)) }, warning)
+    /// Writes what was learnt. What cannot be written is learnt again.
+    pub(crate) fn write(&self, factor: f64) {
+        let _ = self.memo.write(&RefinedCosts::new(&self.machine, &self.weights, factor).encode());
+    }
 }
 
 #[cfg(test)]
@@ -187,62 +143,37 @@ mod tests {
     use super::*;
     use atrapos_durability::file::RealFiles;
 
-    fn files() -> Arc<dyn FileSystem> {
-        Arc::new(RealFiles::new())
-    }
-
-    fn directory(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("atrapos-costs-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a directory");
-        dir
-    }
-
     #[test]
     fn what_is_learnt_is_there_at_the_next_opening() {
-        let (files, dir) = (files(), directory("kept"));
-        let find = |machine: &str, weights: Weights| found(&files, &dir, machine.to_owned(), weights);
-        let (learned, warning) = find("this one", Weights::default());
-        assert_eq!((learned.sync_factor, warning), (1.0, None), "nothing is learnt yet");
-        let keeper = learned.keeper.expect("it has a directory");
+        let files: Arc<dyn FileSystem> = Arc::new(RealFiles::new());
+        let dir = std::env::temp_dir().join(format!("atrapos-costs-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let memo = |machine: &str, weights| CostsMemo::new(&files, &dir, machine.to_owned(), weights);
+        let here = memo("this one", Weights::default());
+        assert_eq!(here.found(), (1.0, None), "nothing is learnt yet");
         for factor in [2.5, 0.1 + 0.2] {
-            keeper.keep(factor);
-            let (learned, warning) = find("this one", Weights::default());
-            assert_eq!((learned.sync_factor, warning), (factor, None));
+            here.write(factor);
+            assert_eq!(here.found(), (factor, None));
         }
-        let (learned, warning) = find("another", Weights::default());
-        assert_eq!(learned.sync_factor, 1.0);
-        assert!(warning.expect("another machine").contains("it is of another machine (this one)"));
+        let refused = |memo: &CostsMemo, why: &str| {
+            let (factor, warning) = memo.found();
+            assert_eq!(factor, 1.0);
+            assert!(warning.clone().expect("a reason").contains(why), "{warning:?}");
+        };
+        refused(&memo("another", Weights::default()), "it is of another machine (this one)");
         let other = Weights { exchange_cycles: 77.0, ..Weights::default() };
-        let (learned, warning) = find("this one", other);
-        assert_eq!(learned.sync_factor, 1.0);
-        assert!(warning.expect("other costs").contains("was given other costs since"));
+        refused(&memo("this one", other), "was given other costs since");
         for factor in [0.0, -1.0, 0.19, 5.1] {
-            keeper.keep(factor);
-            let (learned, warning) = find("this one", Weights::default());
-            assert_eq!(learned.sync_factor, 1.0);
-            assert!(warning.expect("out of range").contains("is out of range"), "{factor}");
+            here.write(factor);
+            refused(&here, "is out of range");
         }
-        std::fs::remove_dir_all(dir).expect("removed");
-    }
-
-    #[test]
-    fn every_damaged_byte_is_noticed() {
-        let (files, dir) = (files(), directory("damaged"));
-        let costs = RefinedCosts::new("a machine, 2 cores", &Weights::default(), 1.5);
-        let text = costs.encode();
-        assert_eq!(decode(&text), Some(costs));
-        for at in 0..text.len() {
-            let mut bytes = text.clone().into_bytes();
-            bytes[at] ^= 1;
-            std::fs::write(dir.join(COSTS), &bytes).expect("written");
-            let error = RefinedCosts::read(&*files, &dir).expect_err("it is damaged");
-            assert!(
-                error.contains("it is damaged; the costs of synchronization are learnt again"),
-                "{error}"
+        let lines = RefinedCosts::new("this one", &Weights::default(), 1.5).encode();
+        for line in lines.lines() {
+            here.memo.write(&lines.replace(&format!("{line}\n"), "")).expect("written");
+            refused(
+                &here,
+                "COSTS is not used, as it is damaged; the costs of synchronization are learnt again",
             );
-        }
-        for length in 0..text.len() {
-            assert_eq!(decode(&text[..length]), None, "cut to {length}");
         }
         std::fs::remove_dir_all(dir).expect("removed");
     }

@@ -16,6 +16,7 @@
 //! begins at the smallest key; every partition has exactly one owner and a number of its own.
 
 mod division;
+pub mod stored;
 
 use std::sync::{Arc, LazyLock};
 

@@ -48,7 +48,7 @@ use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 pub use self::chosen::SchemeSearch;
 pub use self::cores::{CoreSource, Site, SystemCores, Threads};
 pub use self::decision::decide;
-pub use self::learned::{CostKeeper, Learned};
+pub use self::learned::{Keeper, Learned};
 pub use self::observation::{Observed, mix_of, rate};
 pub use self::settings::{Adaptation, AdaptationEvent};
 pub use self::suspension::Suspension;
@@ -68,7 +68,9 @@ pub struct Adaptive {
     threads: OnceLock<Threads>,
     /// Set if workers have lost, regained or changed their cores since the last turn.
     cores_changed: AtomicBool,
-    keeper: Option<Arc<dyn CostKeeper>>,
+    keeper: Option<Arc<dyn Keeper>>,
+    /// Set once a scheme is kept.
+    has_kept: AtomicBool,
     opened: Ticks,
     /// Held by a thread that changes the scheme, or needs it unchanged.
     scheme: Mutex<()>,
@@ -179,6 +181,7 @@ impl Adaptive {
             threads: OnceLock::new(),
             cores_changed: AtomicBool::new(false),
             keeper: learned.keeper,
+            has_kept: AtomicBool::new(learned.has_scheme),
             opened: now,
             scheme: Mutex::default(),
             state: Mutex::new(state),
@@ -349,7 +352,10 @@ impl Adaptive {
     fn carry_out(&self, changes: Vec<SchemeChange>) -> Result<RepartitionReport, Abort> {
         let published = Arc::clone(&self.published);
         let task = async move |worker: Rc<EngineWorker>| carry_out(&worker, changes, &published).await;
-        self.wait_for(start_task_on_worker(&self.handle, WorkerId(0), task)?)?
+        let report = self.wait_for(start_task_on_worker(&self.handle, WorkerId(0), task)?)?;
+        // Some changes may have been made before one that failed.
+        self.keep_changed();
+        report
     }
 
     /// Waits for an answer of a worker, and looks after the cores meanwhile: the worker may have lost its own.

@@ -130,6 +130,29 @@ fn costs_that_a_database_has_learnt_are_shown_beside_the_given_ones() {
     assert!(of("problem").to_string().contains("damaged"));
 }
 
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the file is an input, not a result")]
+fn the_scheme_that_a_database_has_adapted_itself_to_is_shown() {
+    let (_parent, path) = database();
+    let shown = || stdout(&run(&["inspect", text(&path)]));
+    let body = "atrapos-scheme 1\nworkers 2\nfamily subscriber\ntables 0\npartition worker 1 \npartition worker 0 0000000000000007\npartition instance 3 61\n";
+    let written = |checksum: u32| {
+        std::fs::write(path.join("SCHEME"), format!("{body}checksum {checksum:08x}\n")).expect("written");
+    };
+    let checksum = 0xa9b52f60;
+    written(checksum);
+    let line = "subscriber: worker 1 | 0x0000000000000007 | worker 0 | 0x61 | instance 3";
+    assert!(shown().contains(line), "{}", shown());
+    let json = || -> Value {
+        serde_json::from_str(&stdout(&run(&["inspect", text(&path), "--json"]))).expect("JSON")
+    };
+    assert_eq!(json()["scheme"]["workers"], 2);
+    assert_eq!(json()["scheme"]["families"][0]["partitions"][2]["instance"], 3);
+    written(checksum ^ 1);
+    assert!(shown().contains("SCHEME is not used, as it is damaged"), "{}", shown());
+    assert!(json()["scheme"]["problem"].to_string().contains("damaged"));
+}
+
 /// All files below a directory.
 fn files_in(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -145,7 +168,8 @@ fn damage_is_found_wherever_it_is() {
     let (_parent, path) = database();
     let mut damaged = 0;
     for file in files_in(&path) {
-        if file.ends_with("LOCK") {
+        // What has been learnt, if anything was, is no part of the data.
+        if ["LOCK", "COSTS", "SCHEME"].iter().any(|name| file.ends_with(name)) {
             continue;
         }
         let open = OpenOptions::new().read(true).write(true).open(&file).expect("the file");

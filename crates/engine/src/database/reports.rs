@@ -68,14 +68,14 @@ pub struct WalStatistics {
 
 impl Database {
     /// Returns failures that did not stop the database, one sentence each: a core that could not be pinned to, memory that
-    /// could not be placed, stored or learnt costs of synchronization that are not taken.
+    /// could not be placed, stored costs of synchronization or a stored scheme that are not used.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let pinning = self.runtime.iter().flat_map(|runtime| runtime.warnings().iter().cloned());
         let memory = self.memory.iter().flat_map(DatabaseMemory::warnings);
         let checkpoint = self.durable.as_ref().and_then(|(durable, _)| durable.wal.warning());
-        let costs = self.costs_warnings.iter().cloned();
-        pinning.chain(memory.map(|warning| warning.to_string())).chain(checkpoint).chain(costs).collect()
+        let stored = self.warnings.iter().cloned();
+        pinning.chain(memory.map(|warning| warning.to_string())).chain(checkpoint).chain(stored).collect()
     }
 
     /// Returns the statistics since the database was opened, summed over all workers.

@@ -23,7 +23,7 @@ use atrapos_storage::lock::LockMode;
 use atrapos_transaction::jobs::run_task_on_worker;
 use atrapos_transaction::shard::EngineWorker;
 
-use super::{DefineError, Statements};
+use super::{DefineError, SchemeLock, Statements};
 use crate::assembly::new_table;
 use crate::checkpoint::Pace;
 use crate::durable::{Durable, State};
@@ -71,6 +71,9 @@ impl Statements<'_> {
         self.on_all_workers(move |worker| adopt_here(worker, &catalog, &adopted))?;
         self.published.replace(scheme);
         self.catalogs.set_working(Arc::clone(after));
+        if let SchemeLock::Threads(adaptive) = self.scheme_lock {
+            adaptive.keep_redefined();
+        }
         Ok(())
     }
 

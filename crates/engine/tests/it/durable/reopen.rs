@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos::{
-    Abort, AbortReason, Adaptation, Database, Durability, KeyRange, LoadProgress, OpenError, RefinedCosts,
-    Schema, Table, row, sync_costs_machine,
+    Abort, AbortReason, Adaptation, Database, Durability, Key, KeyRange, LoadProgress, OpenError,
+    RefinedCosts, Schema, SchemeChange, Table, WorkerId, catalog::ColumnDef, read_scheme, row,
+    sync_costs_machine,
 };
 
-use atrapos_durability::file::FileSystem;
+use atrapos_durability::file::{FileSystem, ModelFiles};
 
 use crate::durable::notes::{ByNumber, KEYS, Note, Notes, builder, directory, files, note, schema};
 
@@ -27,6 +28,10 @@ fn contents(db: &Database) -> (Vec<(u64, Note)>, u64) {
     let rows =
         db.run(notes.at(&0), async move |tx| tx.scan(notes, KeyRange::all(), usize::MAX).await).unwrap();
     (rows, db.len(by_number.id()).unwrap())
+}
+
+fn shared(files: &ModelFiles) -> Arc<dyn FileSystem> {
+    Arc::new(files.clone())
 }
 
 fn close(db: Database) {
@@ -88,9 +93,8 @@ fn notes_at(db: &Database, key: u64) -> atrapos::Route {
 fn islands_have_streams_of_their_own_and_any_number_of_them_comes_back() {
     let files = files();
     let machine = |spec: &str| atrapos_topology::Machine::synthetic(spec).unwrap();
-    let streams = |files: &atrapos_durability::file::ModelFiles| {
-        atrapos_durability::wal::list_streams(files, directory()).unwrap().len()
-    };
+    let streams =
+        |files: &ModelFiles| atrapos_durability::wal::list_streams(files, directory()).unwrap().len();
     let two = || builder(&files, 4).machine(machine("pack:2 core:2 pu:1")).open(directory()).unwrap();
     let db = two();
     assert_eq!(streams(&files), 2, "one for each node");
@@ -185,7 +189,7 @@ fn a_checkpoint_makes_segments_unnecessary_and_their_files_are_used_again() {
     let files = files();
     let db = builder(&files, 2).segment_bytes(8 << 10).open(directory()).unwrap();
     fill(&db, 0, 600);
-    let segments = |files: &atrapos_durability::file::ModelFiles| {
+    let segments = |files: &ModelFiles| {
         use atrapos_durability::file::FileSystem;
         let names = files.list(&directory().join("wal")).unwrap();
         (names.iter().filter(|name| name.ends_with(".wal")).count(), names.len())
@@ -210,7 +214,7 @@ fn a_checkpoint_makes_segments_unnecessary_and_their_files_are_used_again() {
 fn checkpoints_are_made_by_themselves_when_the_wal_grows() {
     let files = files();
     let db = builder(&files, 2).checkpoint_wal_bytes(4 << 10).open(directory()).unwrap();
-    let made = |files: &atrapos_durability::file::ModelFiles| {
+    let made = |files: &ModelFiles| {
         use atrapos_durability::file::FileSystem;
         !files.list(&directory().join("checkpoint")).unwrap().is_empty()
     };
@@ -232,7 +236,7 @@ fn a_checkpoint_leaves_out_what_is_not_finished() {
     let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
     let may_go_on = std::sync::Mutex::new(may_go_on);
     // It changes rows on both workers, and waits in the middle for a lock that a session holds.
-    let blocker = db.spawn_session(atrapos::WorkerId(1), async move |session| {
+    let blocker = db.spawn_session(WorkerId(1), async move |session| {
         session
             .run(&notes.at(&900), async move |tx| {
                 tx.insert(notes, 900, note(0, 900)).await?;
@@ -425,7 +429,7 @@ fn costs_that_were_learnt_are_taken_at_the_next_opening() {
     let db = open();
     assert_eq!((db.sync_factor(), db.warnings()), (1.5, Vec::new()));
     close(db);
-    let read = RefinedCosts::read(&files, directory()).unwrap().expect("it is there");
+    let read = RefinedCosts::read(&shared(&files), directory()).unwrap().expect("it is there");
     assert_eq!((read.factor, read.exchange_cycles), (1.5, 777.0));
     write(&text.replace("factor 1.5", "factor 1.6"));
     let db = open();
@@ -436,6 +440,110 @@ fn costs_that_were_learnt_are_taken_at_the_next_opening() {
         "{warnings:?}"
     );
     close(db);
+}
+
+/// First key (none: the smallest) and owner of each partition of the notes.
+fn partitions(db: &Database) -> Vec<(Option<u64>, u16)> {
+    let scheme = db.scheme();
+    let family = scheme.family(db.table::<Notes>().unwrap().id());
+    let first = |at| family.lower(at).map(|key| u64::decode(key).expect("a number"));
+    (0..family.partitions()).map(|at| (first(at), family.owner(at).0)).collect()
+}
+
+#[test]
+fn the_scheme_that_a_database_has_changed_to_is_used_at_the_next_opening() {
+    let files = files();
+    let db = builder(&files, 2).open(directory()).unwrap();
+    fill(&db, 0, 60);
+    let before = contents(&db);
+    let declared = partitions(&db);
+    assert_eq!(declared, [(None, 0), (Some(500), 1)]);
+    close(db);
+    assert_eq!(read_scheme(&shared(&files), directory()), Ok(None), "it has changed nothing");
+    let db = builder(&files, 2).open(directory()).unwrap();
+    let notes = db.table::<Notes>().unwrap();
+    db.repartition([
+        SchemeChange::split(notes, &20),
+        SchemeChange::split(notes, &40),
+        SchemeChange::move_to(notes, &20, WorkerId(1)),
+    ])
+    .unwrap();
+    let adapted = [(None, 0), (Some(20), 1), (Some(40), 0), (Some(500), 1)];
+    assert_eq!(partitions(&db), adapted);
+    db.backup("/data/copy").unwrap();
+    // A crash, at which nothing could be written any more.
+    let crashed = files.power_cut(1);
+    drop(db);
+    for files in [&files, &crashed] {
+        let db = builder(files, 2).open(directory()).unwrap();
+        assert_eq!((partitions(&db), db.warnings()), (adapted.to_vec(), Vec::new()));
+        assert_eq!(contents(&db), before);
+        close(db);
+        let db = builder(files, 1).open(directory()).unwrap();
+        assert_eq!(partitions(&db), adapted.map(|(first, _)| (first, 0)), "as far as it fits");
+        assert_eq!(contents(&db), before);
+        close(db);
+        let db = builder(files, 4).open(directory()).unwrap();
+        assert_eq!(partitions(&db), [(None, 0), (Some(20), 2), (Some(40), 1), (Some(500), 3)]);
+        assert_eq!(contents(&db), before);
+        close(db);
+    }
+    let copy = builder(&files, 2).open("/data/copy").unwrap();
+    assert_eq!((partitions(&copy), contents(&copy)), (adapted.to_vec(), before.clone()));
+    close(copy);
+    // A fixed scheme is the declared one, and leaves the other where it is.
+    let db = builder(&files, 2).fixed_scheme().open(directory()).unwrap();
+    assert_eq!(partitions(&db), declared);
+    let notes = db.table::<Notes>().unwrap();
+    db.repartition([SchemeChange::move_to(notes, &0, WorkerId(1))]).unwrap();
+    close(db);
+    let db = builder(&files, 2).open(directory()).unwrap();
+    assert_eq!(partitions(&db), adapted);
+    close(db);
+    // One that is damaged is not used, and the database says so.
+    let path = directory().join("SCHEME");
+    let mut file = files.open(&path, true).unwrap();
+    file.write_at(30, b"~").unwrap();
+    drop(file);
+    let db = builder(&files, 2).open(directory()).unwrap();
+    assert_eq!((partitions(&db), contents(&db)), (declared, before));
+    let warnings = db.warnings();
+    assert!(
+        warnings.iter().any(|warning| warning.contains("SCHEME is not used, as it is damaged")),
+        "{warnings:?}"
+    );
+    close(db);
+}
+
+#[test]
+fn a_table_that_is_defined_anew_keeps_its_stored_partitions_and_another_one_of_its_name_does_not() {
+    let files = files();
+    let open = || Database::existing().workers(2).pin(false).files(Arc::new(files.clone())).open(directory());
+    close(builder(&files, 2).open(directory()).unwrap());
+    let db = open().unwrap();
+    let handle = |db: &Database| db.table_named("notes").unwrap().id();
+    let owners = |db: &Database| {
+        let scheme = db.scheme();
+        let family = scheme.family(handle(db));
+        (0..family.partitions()).map(|at| family.owner(at).0).collect::<Vec<_>>()
+    };
+    let (table, at) = (handle(&db), 500_u64.encode());
+    db.repartition([SchemeChange::Move { table, at, to: WorkerId(0) }]).unwrap();
+    db.drop_index("notes_by_number").unwrap();
+    let column = ColumnDef { name: "more".to_owned(), ..db.columns(table)[0].clone() };
+    db.add_column("notes", ColumnDef { nullable: true, ..column }).unwrap();
+    assert_ne!(handle(&db), table, "it has a number of its own");
+    assert_eq!(owners(&db), [0, 0]);
+    close(db);
+    let db = open().unwrap();
+    assert_eq!(owners(&db), [0, 0]);
+    let definition = db.definitions().trees[handle(&db).at()].clone();
+    db.drop_table("notes").unwrap();
+    let atrapos::catalog::TreeDef::Table(definition) = definition else { panic!("a table") };
+    db.create_table(definition).unwrap();
+    assert_eq!(owners(&db), [0, 1], "it is another table");
+    close(db);
+    assert_eq!(owners(&open().unwrap()), [0, 1]);
 }
 
 /// A real directory that is removed.
