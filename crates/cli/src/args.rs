@@ -27,8 +27,8 @@ pub(crate) use self::deploy::{CallArgs, DeployArgs, DeployCommand};
 pub(crate) use self::domains::{CalibrateArgs, ComposeArgs, DomainsCommand, KindArg, RunConfigurationArgs};
 pub(crate) use self::explain::ExplainArgs;
 pub(crate) use self::run::{
-    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, InstanceArgs, LocksArg, RoutingArg,
-    RunArgs,
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, InstanceArgs, LocksArg,
+    ObservingArgs, RoutingArg, RunArgs,
 };
 #[cfg(feature = "server")]
 pub(crate) use self::serve::AuthenticationArg;
@@ -122,7 +122,7 @@ pub(crate) enum Command {
     /// The database is created if there is none. A password is generated then, shown once, and kept as what verifies it only. A
     /// request to end has new clients refused and sessions end with their transactions; a second one ends the process at once, from
     /// which the database recovers as from a crash.
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Open a shell of SQL on a database that is being served on this machine by the same user; no password is needed.
     ///
     /// Statements end with a semicolon. Exit status 1 means that a statement failed or the server went away, 2 that none is there.

@@ -16,8 +16,8 @@ use atrapos_topology::Machine;
 use atrapos_workloads::registry::Choice;
 
 use crate::args::{
-    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, PartitioningArg,
-    RoutingArg, RunArgs,
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, ObservingArgs,
+    PartitioningArg, RoutingArg, RunArgs,
 };
 use crate::error::CliError;
 use crate::machine;
@@ -426,17 +426,19 @@ fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
 /// Factor by which the interval grows in calm times: the paper's 8 s over 1 s.
 const INTERVAL_GROWTH: u32 = 8;
 
-/// Gives a setting of the controller the value of a `NAME=VALUE`.
-fn set(controller: &mut ControllerSettings, given: &str) -> Result<(), CliError> {
+/// Gives a setting of the controller the value of a `NAME=VALUE` of this option.
+fn set(controller: &mut ControllerSettings, option: &str, given: &str) -> Result<(), CliError> {
     let (name, value) = given.split_once('=').ok_or_else(|| {
-        CliError::bad_input(format!("--set {given} has no value; write for example --set imbalance=0.3"))
+        CliError::bad_input(format!(
+            "{option} {given} has no value; write for example {option} imbalance=0.3"
+        ))
     })?;
     let setting = Setting::named(name).ok_or_else(|| {
         let known = Setting::ALL.map(|setting| format!("{} ({})", setting.name, setting.unit));
-        CliError::bad_input(format!("there is no setting '{name}'; --set takes {}", known.join(", ")))
+        CliError::bad_input(format!("there is no setting '{name}'; {option} takes {}", known.join(", ")))
     })?;
     let number: f64 = value.parse().map_err(|_| {
-        CliError::bad_input(format!("--set {name} takes a number in {}, not '{value}'", setting.unit))
+        CliError::bad_input(format!("{option} {name} takes a number in {}, not '{value}'", setting.unit))
     })?;
     setting.give(controller, number).map_err(CliError::bad_input)
 }
@@ -454,6 +456,15 @@ pub(crate) fn check_apart(choice: &Choice, engine: EngineArg) -> Result<(), CliE
 
 /// Returns the settings by which a database adapts itself.
 pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> {
+    adaptation_of(&args.observing, "--set", &args.set)
+}
+
+/// Returns the settings by which a database adapts itself, those of the controller from this option.
+pub(crate) fn adaptation_of(
+    args: &ObservingArgs,
+    option: &str,
+    controller_settings: &[String],
+) -> Result<Adaptation, CliError> {
     let mut adaptation = Adaptation::default();
     let controller = &mut adaptation.controller;
     if let Some(seconds) = args.interval {
@@ -461,12 +472,31 @@ pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> 
         controller.interval_max = controller.interval.saturating_mul(INTERVAL_GROWTH);
     }
     controller.threshold = args.threshold.unwrap_or(controller.threshold);
-    for given in &args.set {
-        set(controller, given)?;
+    for given in controller_settings {
+        set(controller, option, given)?;
     }
     adaptation.sub_partitions = args.sub_partitions.unwrap_or(adaptation.sub_partitions);
     adaptation.sample_every = args.sample_every.unwrap_or(adaptation.sample_every);
+    adaptation.rows_per_worker = args.rows_per_worker.unwrap_or(adaptation.rows_per_worker);
     Ok(adaptation)
+}
+
+/// Returns the settings by which a database adapts itself, as [`adaptation_of`] does, and checks them; `None` if it is to keep its scheme.
+pub(crate) fn adaptation_unless(
+    fixed: bool,
+    args: &ObservingArgs,
+    option: &str,
+    controller_settings: &[String],
+) -> Result<Option<Adaptation>, CliError> {
+    let given = args.given().or((!controller_settings.is_empty()).then_some(option));
+    if let (true, Some(given)) = (fixed, given) {
+        return Err(CliError::bad_input(format!(
+            "{given} says how a database adapts, and with --static it does not; leave one of them out"
+        )));
+    }
+    let adaptation = adaptation_of(args, option, controller_settings)?;
+    adaptation.check().map_err(CliError::bad_input)?;
+    Ok((!fixed).then_some(adaptation))
 }
 
 /// Returns the file for the result, if one is wanted; it is known to be writable.

@@ -145,14 +145,7 @@ fn adaptation(args: &DeployArgs, engine: EngineArg) -> Result<Option<Adaptation>
             engine.name()
         )));
     }
-    if let (true, Some(option)) = (args.fixed, args.adaptation.given()) {
-        return Err(CliError::bad_input(format!(
-            "{option} says how an instance adapts, and with --static it does not; leave one of them out"
-        )));
-    }
-    let adaptation = config::adaptation(&args.adaptation)?;
-    adaptation.check().map_err(CliError::bad_input)?;
-    Ok((!args.fixed).then_some(adaptation))
+    config::adaptation_unless(args.fixed, &args.adaptation.observing, "--set", &args.adaptation.set)
 }
 
 /// Returns the workload as all instances load it together.

@@ -161,6 +161,7 @@ fn run_adapting(experiment: Experiment, args: &ExperimentArgs) -> Result<(), Cli
                 "threshold": adaptation.controller.threshold,
                 "sub_partitions": adaptation.sub_partitions,
                 "sample_every": adaptation.sample_every,
+                "rows_per_worker": adaptation.rows_per_worker,
             }),
         );
     }

@@ -133,6 +133,13 @@ fn threads(args: &ServeArgs) -> (usize, usize) {
     (args.workers.unwrap_or_else(|| cores.saturating_sub(io_threads).max(1)), io_threads)
 }
 
+/// Returns the number of spare workers beside so many, unless another one is asked for: one for each core that this process may not use now, but
+/// no more than workers, since each costs a thread, and a queue to and from every other.
+fn spare_workers(workers: usize) -> usize {
+    let machine = Machine::live(&LiveOptions::new(None));
+    (machine.cores().len() - machine.usable_core_count()).min(workers)
+}
+
 /// Opens the database, or creates it.
 fn open(
     args: &ServeArgs,
@@ -143,8 +150,12 @@ fn open(
     let exists = Directory::exists(&*store::files(), &args.directory).unwrap_or(false);
     let builder = if exists { Database::existing() } else { Database::builder(Schema::new()) };
     let host: Arc<dyn ThreadHost> = Arc::clone(threads) as Arc<dyn ThreadHost>;
-    let builder =
-        builder.pin(!args.no_pin).workers(workers).spare_workers(args.spare_workers).thread_host(host);
+    let builder = builder.pin(!args.no_pin).workers(workers).thread_host(host);
+    let builder = builder.spare_workers(args.spare_workers.unwrap_or_else(|| spare_workers(workers)));
+    let builder = match config::adaptation_unless(args.fixed, &args.observing, "--control", &args.control)? {
+        Some(adaptation) => builder.adaptation(adaptation),
+        None => builder.fixed_scheme(),
+    };
     let database = builder.durability(durability).open(&args.directory);
     let settings = settings(&args.set)?;
     let options = SqlOptions {

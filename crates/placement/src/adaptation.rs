@@ -2,12 +2,13 @@
 //! and carries out its decisions (`ATraPos §V-D`, thesis §4.4); and workers that retire, lose their cores and return (`ATraPos §VI-D`).
 //!
 //! Owns: the adapting thread, and the history of decisions. Statistics are collected in [`observation`] and given to the
-//! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; tables are shared in [`sharing`]; [`workers`] has which workers may own data, [`cores`] looks after their cores. Never: decides anything
+//! controller in [`decision`], or to the search that somebody asks for in [`chosen`] or expects in [`expected`], by the slices of [`slices`]; tables are shared in [`sharing`], and divided as their rows come in [`by_rows`]; [`workers`] has which workers may own data, [`cores`] looks after their cores. Never: decides anything
 //! itself ([`atrapos_adapt::Controller`] does), or is on the path of a transaction.
 //!
 //! Invariants: the scheme does not change between the moment statistics are taken and the moment the plan made of them is
 //! carried out. All times of adaptation are on a clock that stands still while it is [suspended](Suspension).
 
+mod by_rows;
 mod chosen;
 mod cores;
 mod decision;
@@ -38,6 +39,7 @@ use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::EngineStats;
 use atrapos_transaction::waiting::wait_meanwhile;
 
+use self::by_rows::DividedByRows;
 use self::cores::LOOK_EVERY;
 use self::observation::{Counts, Glance};
 use self::slices::Slices;
@@ -251,7 +253,7 @@ impl Adaptive {
         // Checked when the database was opened.
         let Ok(controller) = Controller::new(settings.controller) else { return };
         let mut controller = controller.with_sync_factor(self.sync_factor());
-        let mut waited = Duration::ZERO;
+        let (mut waited, mut divided) = (Duration::ZERO, DividedByRows::default());
         // When the workers are gone there is nothing left to adapt.
         if self.meet_threads().is_err() {
             return;
@@ -267,6 +269,17 @@ impl Adaptive {
             let cores_changed = self.cores_changed.load(Ordering::SeqCst);
             let Ok(now) = self.glance() else { return };
             let between = self.between(&std::mem::replace(&mut seen, now.clone()), &now);
+            if !cores_changed {
+                match self.divide_by_rows(&mut divided, &between) {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        let Ok(now) = self.glance() else { return };
+                        (seen, waited) = (now, Duration::ZERO);
+                        continue;
+                    }
+                    Err(_) => return,
+                }
+            }
             // Cores that have changed are for an observation, at once.
             let noticed = if cores_changed { None } else { controller.glance(&between) };
             let event = match noticed {

@@ -150,6 +150,11 @@ pub enum ControlAction {
     Share,
     /// Let them no longer.
     Unshare,
+    /// Divide a table by its rows.
+    Divide {
+        /// Number of partitions.
+        partitions: usize,
+    },
 }
 
 /// Causes of a decision.
@@ -169,6 +174,13 @@ pub enum Cause {
         /// The counts of them, which say what the decision was.
         #[serde(flatten)]
         reason: SharingReason,
+    },
+    /// The rows of a table that was declared without split points.
+    Rows {
+        /// The name of the table, or of the index.
+        table: String,
+        /// Number of rows.
+        rows: u64,
     },
 }
 
@@ -253,6 +265,19 @@ impl Decision {
         }
     }
 
+    /// The record of the division of a table of this name by its rows.
+    #[must_use]
+    pub fn by_rows(at_ns: u64, throughput_tps: f64, table: &str, rows: u64, partitions: usize) -> Self {
+        Self {
+            at_ns,
+            throughput_tps,
+            mix: Mix::default(),
+            cause: Cause::Rows { table: table.to_owned(), rows },
+            action: ControlAction::Divide { partitions },
+            predicted: None,
+        }
+    }
+
     /// Returns whether no scheme is known under which workers would need many messages less: none was looked for as nothing has changed, or
     /// the best one that was found has half of the synchronization left. Where there is none at all, messages are of transactions that are
     /// sent as a whole. `None` if there were too few samples to look for one: what was known is still known.
@@ -276,7 +301,10 @@ impl Decision {
     /// Returns whether the scheme is changed.
     #[must_use]
     pub const fn is_repartition(&self) -> bool {
-        matches!(self.action, ControlAction::Repartition { .. } | ControlAction::Undo { .. })
+        matches!(
+            self.action,
+            ControlAction::Repartition { .. } | ControlAction::Undo { .. } | ControlAction::Divide { .. }
+        )
     }
 }
 
@@ -377,6 +405,9 @@ impl fmt::Display for Decision {
             Cause::Evaluated(trigger) => write!(f, "{trigger}")?,
             Cause::Waited(reason) => write!(f, "{reason}")?,
             Cause::Cores(change) => write!(f, "{change}")?,
+            Cause::Rows { table, rows } => {
+                write!(f, "'{table}' was declared without split points, and has {rows} rows now")?;
+            }
             Cause::Reads { table, reason: SharingReason::ReadElsewhere { per_second, share } } => {
                 let percent = 100.0 * share;
                 write!(
@@ -393,6 +424,9 @@ impl fmt::Display for Decision {
         }
         match self.action {
             ControlAction::Wait => {}
+            ControlAction::Divide { partitions } => {
+                write!(f, ": it is divided into {partitions} partitions of as many rows each")?;
+            }
             ControlAction::PlanAnew => f.write_str(": what it owns is planned anew")?,
             ControlAction::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
             ControlAction::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,

@@ -27,7 +27,7 @@ fn repartitionings(turns: &[Turn]) -> usize {
 fn trigger(decision: &Decision) -> Option<Trigger> {
     match decision.cause {
         Cause::Evaluated(trigger) => Some(trigger),
-        Cause::Waited(_) | Cause::Cores(_) | Cause::Reads { .. } => None,
+        Cause::Waited(_) | Cause::Cores(_) | Cause::Reads { .. } | Cause::Rows { .. } => None,
     }
 }
 

@@ -124,6 +124,16 @@ pub(crate) struct InstanceArgs {
 /// Settings by which a database adapts itself; the engine's default where none is given.
 #[derive(Debug, Args)]
 pub(crate) struct AdaptationArgs {
+    #[command(flatten)]
+    pub(crate) observing: ObservingArgs,
+    /// Another setting of the controller, such as imbalance=0.3; a wrong name lists them all, with their units.
+    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Adaptation")]
+    pub(crate) set: Vec<String>,
+}
+
+/// Settings by which a database observes itself, and those that decide most of what follows.
+#[derive(Debug, Args)]
+pub(crate) struct ObservingArgs {
     /// The shortest time between two looks at what was observed, in seconds [default: 1]. The longest is eight times that.
     #[arg(long, value_name = "S", help_heading = "Adaptation")]
     pub(crate) interval: Option<f64>,
@@ -136,12 +146,19 @@ pub(crate) struct AdaptationArgs {
     /// Record one event in so many, on average, or more often where that costs little [default: 1,024].
     #[arg(long, value_name = "N", help_heading = "Adaptation")]
     pub(crate) sample_every: Option<u32>,
-    /// Another setting of the controller, such as imbalance=0.3; a wrong name lists them all, with their units.
-    #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Adaptation")]
-    pub(crate) set: Vec<String>,
+    /// Divide a table that was declared without split points among the workers when it has so many rows for each; 0 leaves it to the load [default: 1,000].
+    #[arg(long, value_name = "N", help_heading = "Adaptation")]
+    pub(crate) rows_per_worker: Option<u64>,
 }
 
 impl AdaptationArgs {
+    /// Returns the first option that was given, if one was.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        self.observing.given().or((!self.set.is_empty()).then_some("--set"))
+    }
+}
+
+impl ObservingArgs {
     /// Returns the first option that was given, if one was.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let given = [
@@ -149,7 +166,7 @@ impl AdaptationArgs {
             (self.threshold.is_some(), "--threshold"),
             (self.sub_partitions.is_some(), "--sub-partitions"),
             (self.sample_every.is_some(), "--sample-every"),
-            (!self.set.is_empty(), "--set"),
+            (self.rows_per_worker.is_some(), "--rows-per-worker"),
         ];
         given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
     }

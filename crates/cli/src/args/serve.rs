@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::DurabilityArg;
+use super::{DurabilityArg, ObservingArgs};
 
 /// A database to serve, and how.
 #[derive(Debug, Args)]
@@ -70,15 +70,24 @@ pub(crate) struct ServeArgs {
     /// Workers, each a thread that owns a part of the data and serves sessions [default: one for each physical core that --io-threads leave].
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) workers: Option<usize>,
-    /// Spare workers, each for a core that appears while the server runs: a wider affinity mask or cpuset, a greater quota.
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Machine")]
-    pub(crate) spare_workers: usize,
+    /// Spare workers, each for a core that appears while the server runs: a wider affinity mask or cpuset, a greater quota [default: one for
+    /// each physical core that it may not use at the start, and no more than workers].
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) spare_workers: Option<usize>,
     /// Threads on which clients log in, and which serve connections with TLS [default: one for eight physical cores].
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) io_threads: Option<usize>,
     /// Leave the threads of workers where the kernel puts them.
     #[arg(long, help_heading = "Machine")]
     pub(crate) no_pin: bool,
+    /// Keep the scheme that tables are declared with: do not adapt.
+    #[arg(long = "static", help_heading = "Adaptation")]
+    pub(crate) fixed: bool,
+    #[command(flatten)]
+    pub(crate) observing: ObservingArgs,
+    /// Another setting of the controller, such as imbalance=0.3; a wrong name lists them all, with their units. Can be given several times.
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Adaptation")]
+    pub(crate) control: Vec<String>,
     /// Seconds that transactions have to end when the server is asked to.
     #[arg(long, value_name = "S", default_value_t = 10, help_heading = "Machine")]
     pub(crate) drain_seconds: u64,

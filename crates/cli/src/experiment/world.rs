@@ -109,9 +109,15 @@ fn wanted_machines(args: &WorldArgs) -> Result<Vec<MachineKind>, CliError> {
 }
 
 fn settings(args: &WorldArgs) -> Result<ControllerSettings, CliError> {
-    if args.adaptation.sub_partitions.is_some() || args.adaptation.sample_every.is_some() {
+    let observing = &args.adaptation.observing;
+    let none = [
+        observing.sub_partitions.is_some(),
+        observing.sample_every.is_some(),
+        observing.rows_per_worker.is_some(),
+    ];
+    if none.contains(&true) {
         return Err(CliError::bad_input(
-            "simulated databases have ten sub-partitions per partition and record one event in 1,024; leave --sub-partitions and --sample-every out",
+            "simulated databases have ten sub-partitions per partition, record one event in 1,024 and declare where tables are cut; leave --sub-partitions, --sample-every and --rows-per-worker out",
         ));
     }
     let controller = config::adaptation(&args.adaptation)?.controller;

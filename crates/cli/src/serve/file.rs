@@ -25,7 +25,7 @@ pub(super) fn with_file(path: &Path, given: &ServeArgs) -> Result<ServeArgs, Cli
     let program: Vec<OsString> = own.by_ref().take(2).collect();
     let all = program.into_iter().chain(from_file.into_iter().map(OsString::from)).chain(own);
     match Cli::try_parse_from(all) {
-        Ok(Cli { command: Command::Serve(args) }) => Ok(args),
+        Ok(Cli { command: Command::Serve(args) }) => Ok(*args),
         Ok(_) => Err(refuse(&"it is for another command")),
         // Without the file the arguments were right.
         Err(error) => {
@@ -54,9 +54,10 @@ fn arguments(text: &str, without: &[&str]) -> Result<Vec<String>, String> {
                 toml::Value::Boolean(false) => continue,
                 toml::Value::String(text) => format!("--{name}={text}"),
                 toml::Value::Integer(number) => format!("--{name}={number}"),
+                toml::Value::Float(number) => format!("--{name}={number}"),
                 _ => {
                     return Err(format!(
-                        "the value of '{name}' is no text, whole number, true or false, or a list of them"
+                        "the value of '{name}' is no text, number, true or false, or a list of them"
                     ));
                 }
             });
@@ -73,14 +74,15 @@ mod tests {
 
     #[test]
     fn entries_become_arguments() {
-        let text = "workers = 3\nno-pin = true\nuntil-eof = false\nlisten = [\"a\", \"b\"]\nuser = \"x y\"";
-        let expected = ["--workers=3", "--no-pin", "--listen=a", "--listen=b", "--user=x y"];
+        let text = "workers = 3\nno-pin = true\nuntil-eof = false\nlisten = [\"a\", \"b\"]\nuser = \"x y\"\ninterval = 0.5";
+        let expected =
+            ["--workers=3", "--no-pin", "--listen=a", "--listen=b", "--user=x y", "--interval=0.5"];
         let mut arguments = arguments(text, &[]).expect("a table");
         arguments.sort_by_key(|argument| expected.iter().position(|one| one == argument));
         assert_eq!(arguments, expected);
         let without = super::arguments("listen = [\"a\"]", &["listen"]).expect("a table");
         assert!(without.is_empty(), "{without:?}");
-        for bad in ["workers = 1.5", "config = \"other\"", "workers =", "[settings]\nx = 1"] {
+        for bad in ["workers = 2026-11-28", "config = \"other\"", "workers =", "[settings]\nx = 1"] {
             assert!(super::arguments(bad, &[]).is_err(), "{bad}");
         }
     }

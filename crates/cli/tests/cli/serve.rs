@@ -124,6 +124,9 @@ mod with_the_server {
             ("colour = 1", "--colour"),
             ("workers = \"many\"", "many"),
             ("set = [\"statement_timeout=soon\"]", "statement_timeout=soon"),
+            ("static = true\ninterval = 2.0", "with --static it does not"),
+            ("control = [\"colour=1\"]", "--control takes interval"),
+            ("control = [\"imbalance=red\"]", "--control imbalance takes a number"),
             ("http = \"127.0.0.1:0\"\nhttp-token-file = \"/nowhere\"", "/nowhere"),
         ] {
             std::fs::write(&file, entries).expect("written");

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use atrapos::sim::Simulation;
 use atrapos::{
-    AbortReason, Adaptation, AdaptationEvent, Database, Key, KeyBuf, Schema, SchemeChange, SchemeSearch,
-    WorkerId,
+    AbortReason, Adaptation, AdaptationEvent, Database, Key, KeyBuf, LoadProgress, Schema, SchemeChange,
+    SchemeSearch, WorkerId,
 };
 use atrapos_runtime::affinity;
 use atrapos_topology::Machine;
 
-use crate::support::{Item, Items, Others, Random, for_seeds, item, load_items, open, show, two_tables};
+use crate::support::{
+    Item, Items, Others, Random, for_seeds, item, load_items, open, show, two_tables, wait_until,
+};
 
 const ROWS: u64 = 100;
 
@@ -185,6 +187,58 @@ fn a_core_that_is_taken_away_is_noticed_and_missed_until_it_returns() {
         sum(&db);
         owned(1) > 0
     });
+    db.verify().unwrap();
+}
+
+#[test]
+fn a_table_without_split_points_is_divided_as_its_rows_come() {
+    let mut adaptation = Adaptation { rows_per_worker: 100, ..Adaptation::default() };
+    let controller = &mut adaptation.controller;
+    controller.interval = Duration::from_millis(10);
+    // No load is reason enough for anything else.
+    (controller.threshold, controller.imbalance, controller.mix_change) = (1e9, 1e9, 1.0);
+    let schema = Schema::new().table::<Items>().table::<Others>();
+    let db = Database::builder(schema).workers(3).pin(false).adaptation(adaptation).in_memory().unwrap();
+    let load = |range: std::ops::Range<u64>| {
+        let items = db.table::<Items>().unwrap();
+        let loaded = db.load(&LoadProgress::default(), move |loader| {
+            for key in loader.share_of(items, range.start, range.end - 1).into_iter().flatten() {
+                loader.add(items, &key, &item(1))?;
+            }
+            Ok(())
+        });
+        loaded.unwrap();
+    };
+    let cut_at = |cuts: [u64; 2]| {
+        let cut = |at: usize| Some(cuts[at].encode().to_vec());
+        [(None, 0), (cut(0), 1), (cut(1), 2)]
+    };
+    assert_eq!(owners(&db), [(None, 0)], "there are no rows yet");
+    load(0..300);
+    wait_until(|| owners(&db) == cut_at([100, 200]));
+    // Rows that come at the end are one worker's, until they are divided anew.
+    load(300..900);
+    wait_until(|| owners(&db) == cut_at([300, 600]));
+    assert_eq!(sum(&db), 900);
+    let sentences: Vec<String> =
+        db.adaptation_history().iter().map(|event| event.decision.to_string()).collect();
+    let first = "'items' was declared without split points, and has 300 rows now: it is divided into 3 partitions of as many rows each.";
+    assert!(sentences.iter().any(|sentence| sentence == first), "{sentences:?}");
+    // Partitions that somebody has moved stay, also when another table is divided.
+    let items = db.table::<Items>().unwrap();
+    db.repartition([SchemeChange::move_to(items, &0, WorkerId(2))]).unwrap();
+    load(900..5000);
+    let by_hand = owners(&db);
+    let others = db.table::<Others>().unwrap();
+    let loaded = db.load(&LoadProgress::default(), move |loader| {
+        for key in loader.share_of(others, 0, 999).into_iter().flatten() {
+            loader.add(others, &key, &item(1))?;
+        }
+        Ok(())
+    });
+    loaded.unwrap();
+    wait_until(|| db.scheme().family(others.id()).partitions() == 3);
+    assert_eq!(owners(&db), by_hand);
     db.verify().unwrap();
 }
 

@@ -81,7 +81,11 @@ fn wanted(recorded: &TableTrace, planned: &TableScheme) -> Result<Vec<(KeyBuf, W
 }
 
 /// Returns the changes by which a family gets these partitions: cuts, moves, and then joints, since only partitions of one worker are joined.
-fn changes_of(family: &FamilyScheme, table: TableId, wanted: &[(KeyBuf, WorkerId)]) -> Vec<SchemeChange> {
+pub(super) fn changes_of(
+    family: &FamilyScheme,
+    table: TableId,
+    wanted: &[(KeyBuf, WorkerId)],
+) -> Vec<SchemeChange> {
     let cuts: Vec<&[u8]> = (1..family.partitions()).filter_map(|at| family.lower(at)).collect();
     let planned: Vec<&[u8]> = wanted.iter().skip(1).map(|(first, _)| &**first).collect();
     let owner_of = |key: &[u8]| family.owner(cuts.partition_point(|cut| *cut <= key));

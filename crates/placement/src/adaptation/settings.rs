@@ -16,6 +16,8 @@ pub struct Adaptation {
     pub sub_partitions: usize,
     /// The sampling period: one event in this many is recorded, on average, or more often where that costs little. Default 1,024.
     pub sample_every: u32,
+    /// The rows, for each worker, from which a table that was declared without split points is divided among them. Default 1,000; 0 never divides one by its rows.
+    pub rows_per_worker: u64,
     /// True if the database acts on its statistics (the default). Otherwise it only collects them, for
     /// `Database::workload_trace`.
     pub act: bool,
@@ -27,6 +29,7 @@ impl Default for Adaptation {
             controller: ControllerSettings::default(),
             sub_partitions: 10,
             sample_every: 1_024,
+            rows_per_worker: 1_000,
             act: true,
         }
     }
