@@ -24,6 +24,7 @@ use atrapos_transaction::stats::EngineStats;
 use atrapos_transaction::wal::{CommitWaiters, Durability, Wal, WalLimits};
 
 use crate::database::ON_WORKER;
+use crate::memory::NodeMemory;
 
 /// The parts that the workers of a database share.
 #[derive(Clone)]
@@ -113,13 +114,14 @@ impl Parts {
         runtime.start(factory).map_err(|error| error.to_string())
     }
 
-    /// Makes workers that the caller's thread steps, in an order that follows from `seed`, with a virtual clock.
+    /// Makes workers that the caller's thread steps, in an order that follows from `seed`, with a virtual clock. Each has a memory node of its own.
     ///
     /// # Errors
     /// Too many workers.
     pub(crate) fn on_pump(&self, seed: u64, memory: &Arc<dyn Memory>) -> Result<Pump<Shard>, String> {
         let clock = Clock::virtual_from(Ticks(0));
-        Pump::new(self.stats.len(), Seed(seed), |worker| self.shard(worker, Arc::clone(memory), &clock))
+        let own = |worker: WorkerId| Arc::new(NodeMemory::new(Arc::clone(memory), worker.index()));
+        Pump::new(self.stats.len(), Seed(seed), |worker| self.shard(worker, own(worker), &clock))
             .map_err(|error| error.to_string())
     }
 

@@ -48,6 +48,39 @@ unsafe impl Memory for TreeMemory {
         // SAFETY: the caller promises that the chunk came from `allocate` with this layout and that nothing uses it.
         unsafe { self.chunks.free(address, layout.size()) };
     }
+
+    fn node(&self) -> Option<usize> {
+        self.node
+    }
+}
+
+/// Memory that takes itself for that of a memory node: each simulated worker has a node of its own, so that pages follow the partitions that move.
+pub(crate) struct NodeMemory {
+    memory: Arc<dyn Memory>,
+    node: usize,
+}
+
+impl NodeMemory {
+    /// Takes memory from `memory` for node `node`.
+    pub(crate) fn new(memory: Arc<dyn Memory>, node: usize) -> NodeMemory {
+        NodeMemory { memory, node }
+    }
+}
+
+// SAFETY: it is handed through from `memory`, and given back to it.
+unsafe impl Memory for NodeMemory {
+    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.memory.allocate(layout)
+    }
+
+    unsafe fn free(&self, address: NonNull<u8>, layout: Layout) {
+        // SAFETY: the promise of the caller.
+        unsafe { self.memory.free(address, layout) };
+    }
+
+    fn node(&self) -> Option<usize> {
+        Some(self.node)
+    }
 }
 
 /// The memory of the workers of one database.

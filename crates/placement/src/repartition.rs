@@ -34,6 +34,7 @@ mod change;
 mod locks;
 mod moving;
 mod on_owner;
+mod relocating;
 
 use std::rc::Rc;
 use std::sync::Arc;

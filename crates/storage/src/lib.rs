@@ -33,6 +33,6 @@ pub use row::{
 pub use scalars::{Date, Decimal, Timestamp, Uuid};
 pub use tree::{
     AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, MAX_ROW_BYTES,
-    Position, Probe, Range, RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, UndoableUpdate,
-    locate_ahead, locate_batch,
+    Position, Probe, Range, Relocation, RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary,
+    UndoableUpdate, locate_ahead, locate_batch,
 };

@@ -41,6 +41,11 @@ pub unsafe trait Memory: Send + Sync {
     /// `address` was returned by `allocate` of this provider for the same `layout`, was not freed since, and nothing
     /// uses it any more.
     unsafe fn free(&self, address: NonNull<u8>, layout: Layout);
+
+    /// The memory node that chunks are on, where there is a choice; always the same.
+    fn node(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Memory from the global allocator of the program.

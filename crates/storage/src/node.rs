@@ -214,6 +214,16 @@ impl NodePtr {
         node
     }
 
+    /// Copies the node to a page.
+    ///
+    /// # Safety
+    /// As for [`init`](NodePtr::init).
+    pub(crate) unsafe fn copy_to(self, page: NonNull<u8>, page_bytes: usize) -> NodePtr {
+        // SAFETY: both are whole pages, and not the same one: this node's is in use.
+        unsafe { std::ptr::copy_nonoverlapping(self.base(), page.as_ptr(), page_bytes) };
+        NodePtr(page.cast())
+    }
+
     #[inline(always)]
     pub(crate) fn address(self) -> NonNull<u8> {
         self.0.cast()

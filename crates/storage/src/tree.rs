@@ -19,6 +19,7 @@ mod long;
 mod order;
 mod pack;
 mod position;
+mod relocate;
 mod remove;
 mod run;
 mod scan;
@@ -31,6 +32,7 @@ pub use bytes::TreeBytes;
 pub use check::{CheckError, TreeSummary};
 pub use insert::InsertError;
 pub use position::Position;
+pub use relocate::Relocation;
 pub use scan::{Entry, Range};
 pub use split_append::{AppendError, AppendRefusal};
 pub use undo::UndoableUpdate;
@@ -193,6 +195,8 @@ pub struct Tree {
     scratch: Option<Box<Scratch>>,
     /// Shared with the trees that have the same nodes while the tree is lent, or borrowed.
     lent: Option<Arc<()>>,
+    /// The pass of a relocation that is under way.
+    pass: Option<Box<relocate::Pass>>,
 }
 
 // SAFETY: a tree exclusively owns its pages, wherever it is, or nobody writes them (`lend`); chunks it shares with other trees are only kept alive.
@@ -275,6 +279,7 @@ impl Tree {
             latest: run::LatestInsert::none(),
             scratch: None,
             lent: None,
+            pass: None,
         }
     }
 
@@ -305,8 +310,9 @@ impl Tree {
     }
 
     /// Takes further pages from `memory`, for a partition that moves to another memory node. What is stored stays where
-    /// it is until it is written anew.
+    /// it is until it is written anew or [relocated](Tree::relocate).
     pub fn allocate_from(&mut self, memory: Arc<dyn Memory>) {
+        self.pass = None;
         self.pages.allocate_from(memory);
     }
 

@@ -74,6 +74,8 @@ pub struct Shard {
     next_txn: Cell<u64>,
     /// First look-ups that wait to be made together.
     pub lookups: Lookups,
+    /// Set while a task brings pages of partitions that came from another memory node.
+    pub relocates: Cell<bool>,
     /// The stored procedures that others have sent, while they are held.
     pub sent: Sent,
     /// The number of changes of the scheme that this worker has received: a location found at another count may be
@@ -125,6 +127,11 @@ pub struct ShardOptions {
 pub(crate) const POOL: usize = 4096;
 
 impl Shard {
+    /// Counts pages that were brought from another memory node.
+    pub fn note_relocated(&self, pages: u64) {
+        self.stats.relocated_pages.add(pages);
+    }
+
     /// Creates a worker's state before its first transaction.
     pub fn new(
         published: Arc<PublishedCatalog>,
@@ -152,6 +159,7 @@ impl Shard {
             next_ticket: Cell::new(1),
             next_txn: Cell::new(1),
             lookups: Lookups::new(options.near_bytes),
+            relocates: Cell::new(false),
             sent: Sent::new(),
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),

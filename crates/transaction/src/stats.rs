@@ -39,6 +39,8 @@ pub struct EngineStats {
     pub(crate) in_place: Counter,
     /// Accesses to shared system state at the beginnings and ends of transactions.
     pub(crate) central_accesses: Counter,
+    /// Pages brought from another memory node.
+    pub(crate) relocated_pages: Counter,
 }
 
 /// Counts of events since the database was opened, of one worker or summed over several.
@@ -78,6 +80,9 @@ pub struct Statistics {
     /// Accesses to lists of transactions, number sources and state locks that workers share: none by default, five for each
     /// transaction if all are [central](crate::central).
     pub central_accesses: u64,
+    /// Pages that were brought to the memory node of the worker to which their partition has moved.
+    #[serde(default)]
+    pub relocated_pages: u64,
 }
 
 impl EngineStats {
@@ -99,6 +104,7 @@ impl EngineStats {
             recalled: self.recalled.get(),
             in_place: self.in_place.get(),
             central_accesses: self.central_accesses.get(),
+            relocated_pages: self.relocated_pages.get(),
         }
     }
 }
@@ -134,6 +140,7 @@ impl Statistics {
             recalled: with(self.recalled, other.recalled),
             in_place: with(self.in_place, other.in_place),
             central_accesses: with(self.central_accesses, other.central_accesses),
+            relocated_pages: with(self.relocated_pages, other.relocated_pages),
         }
     }
 

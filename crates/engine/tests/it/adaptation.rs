@@ -191,6 +191,47 @@ fn a_core_that_is_taken_away_is_noticed_and_missed_until_it_returns() {
 }
 
 #[test]
+fn pages_follow_a_partition_that_moves_while_it_is_used() {
+    // Each simulated worker has a memory node of its own.
+    for_seeds(30, |seed| {
+        let mut simulation = Simulation::new(two_tables(), 3, seed).unwrap();
+        let items = simulation.table::<Items>().unwrap();
+        let fill = simulation.spawn_session(WorkerId(0), async move |session| {
+            for key in 0..1_500_u64 {
+                session
+                    .run(&items.at(&key), async move |tx| tx.insert(items, key, item(1)).await)
+                    .await
+                    .unwrap();
+            }
+        });
+        assert!(simulation.run(4_000_000));
+        assert!(fill.take().is_some());
+        assert_eq!(simulation.statistics().relocated_pages, 0, "nothing has moved");
+        let changes = vec![
+            SchemeChange::split(items, &10),
+            SchemeChange::move_to(items, &10, WorkerId(2)),
+            SchemeChange::move_to(items, &0, WorkerId(1)),
+            SchemeChange::move_to(items, &99, WorkerId(1)),
+        ];
+        let moved = simulation.repartition(changes);
+        let writer = simulation.spawn_session(WorkerId(1), async move |session| {
+            for key in 0..200_u64 {
+                let grown = async move |tx: &mut atrapos::Tx<'_>| {
+                    tx.insert(items, 2_000 + key, item(1)).await?;
+                    tx.delete(items, key * 2).await
+                };
+                session.run(&items.at(&key), grown).await.unwrap();
+            }
+        });
+        assert!(simulation.run(8_000_000));
+        assert!(writer.take().is_some() && moved.take().unwrap().is_ok());
+        let pages = simulation.statistics().relocated_pages;
+        assert!(pages > 5, "only {pages} pages have followed");
+        simulation.check_trees().unwrap();
+    });
+}
+
+#[test]
 fn a_table_without_split_points_is_divided_as_its_rows_come() {
     let mut adaptation = Adaptation { rows_per_worker: 100, ..Adaptation::default() };
     let controller = &mut adaptation.controller;

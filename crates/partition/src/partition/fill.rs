@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atrapos_durability::wal::{Change, FormatError, Op};
-use atrapos_storage::{InsertError, Memory, Position, Tree};
+use atrapos_storage::{InsertError, Memory, OutOfMemory, Position, Relocation, Tree};
 
 use super::Partition;
 use crate::planted::{Bug, planted};
@@ -43,6 +43,14 @@ impl Partition {
     /// Sets the source of memory for later allocations, after the partition has moved to another worker.
     pub fn allocate_from(&mut self, memory: Arc<dyn Memory>) {
         self.tree.allocate_from(memory);
+    }
+
+    /// Brings rows from other memory nodes to that of the owner: those of up to `leaves` leaves. See [`Tree::relocate`].
+    ///
+    /// # Errors
+    /// Fails if there is no memory.
+    pub fn relocate(&mut self, leaves: usize) -> Result<(usize, Relocation), OutOfMemory> {
+        self.tree.relocate(leaves)
     }
 
     /// Replays a change from the WAL, unless the row is at least as new. `position` is a hint for the position of its

@@ -19,7 +19,7 @@ use atrapos_transaction::shard::EngineWorker;
 use atrapos_transaction::snapshot::Kept;
 
 use super::locks::unsettle;
-use super::{on_scheme, tables_of};
+use super::{on_scheme, relocating, tables_of};
 
 /// A partition on its way to another worker, with everything that belongs to it.
 struct Moving {
@@ -106,6 +106,7 @@ fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     for carried in carried {
         shard.take_in(worker, carried);
     }
+    relocating::begin(worker);
     panic_guard.leave();
     worker.now().since(began)
 }

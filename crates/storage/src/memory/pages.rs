@@ -35,6 +35,19 @@ pub(crate) struct Pages {
     next_chunk_bytes: usize,
     /// Memory for the long rows of the tree.
     extents: Extents,
+    /// The state of the pages on other memory nodes than that of the first set.
+    elsewhere: Elsewhere,
+}
+
+/// What becomes of the pages that are on other memory nodes than that which further ones are taken from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elsewhere {
+    /// They are used like the others.
+    Used,
+    /// They are relocated: what is given back goes to the set that it came from.
+    Relocated,
+    /// No page is there. Long rows may be.
+    Left,
 }
 
 impl Pages {
@@ -59,6 +72,7 @@ impl Pages {
             available: 0,
             next_chunk_bytes: SMALLEST_CHUNK_BYTES,
             extents: Extents::new(),
+            elsewhere: Elsewhere::Used,
         }
     }
 
@@ -82,6 +96,8 @@ impl Pages {
             }
         }
         self.extents.join(other.extents, &self.homes);
+        // A relocation begins anew: what was reserved may be pages of other memory nodes.
+        self.elsewhere = Elsewhere::Used;
     }
 
     /// Takes chunks from `memory` from now on; pages in use stay where they are.
@@ -94,6 +110,77 @@ impl Pages {
         }
         self.next_chunk_bytes = SMALLEST_CHUNK_BYTES;
         self.extents.begin_small();
+        self.elsewhere = Elsewhere::Used;
+    }
+
+    // ---- relocation ----
+
+    /// Returns whether there may be pages on another memory node than that of the first set.
+    pub(crate) fn is_scattered(&self) -> bool {
+        self.elsewhere != Elsewhere::Left && self.homes[1..].iter().any(|home| self.is_away(home))
+    }
+
+    /// Returns whether a set is of another memory node than the first one.
+    fn is_away(&self, home: &ChunkSet) -> bool {
+        self.homes[0].node().is_some() && home.node() != self.homes[0].node()
+    }
+
+    /// The set that has a page of another memory node.
+    fn away(&self, address: usize) -> Option<&Arc<ChunkSet>> {
+        let mut away = self.homes[1..].iter().filter(|home| self.is_away(home));
+        away.find(|home| home.holds(address, self.page_bytes))
+    }
+
+    /// Returns whether a node is on another memory node.
+    pub(crate) fn is_elsewhere(&self, node: NodePtr) -> bool {
+        self.away(node.address().addr().get()).is_some()
+    }
+
+    /// From now on no page of another memory node is handed out.
+    pub(crate) fn begin_relocation(&mut self) {
+        self.elsewhere = Elsewhere::Relocated;
+        self.put_back_spare();
+    }
+
+    /// Ends the relocation: no page is elsewhere. Sets of other memory nodes are let go, unless long rows may be there.
+    pub(crate) fn end_relocation(&mut self, may_have_extents: bool) {
+        self.elsewhere = Elsewhere::Left;
+        if !may_have_extents {
+            let node = self.homes[0].node();
+            self.homes.retain(|home| home.node() == node);
+        }
+    }
+
+    /// Returns whether a relocation is under way.
+    pub(crate) fn is_relocating(&self) -> bool {
+        self.elsewhere == Elsewhere::Relocated
+    }
+
+    /// Puts the pages of other memory nodes that are not in use back to their sets.
+    fn put_back_spare(&mut self) {
+        let mut free = self.free_first.take();
+        self.free_last = None;
+        let regions = std::mem::take(&mut self.regions);
+        self.available = 0;
+        while let Some(page) = free {
+            free = page.next_free();
+            match self.away(page.address().addr().get()) {
+                Some(home) => home.put_back(page.address()),
+                None => self.keep(page),
+            }
+        }
+        for region in regions {
+            match self.away(region.next.addr().get()) {
+                Some(home) => (0..region.pages).for_each(|page| {
+                    // SAFETY: the region has so many pages, all in one chunk.
+                    home.put_back(unsafe { region.next.add(page * self.page_bytes) });
+                }),
+                None => {
+                    self.available += region.pages;
+                    self.regions.push_back(region);
+                }
+            }
+        }
     }
 
     /// Makes sure that the next `pages` calls of `take` succeed.
@@ -105,6 +192,14 @@ impl Pages {
     #[cold]
     fn reserve_slowly(&mut self, pages: usize) -> Result<(), OutOfMemory> {
         while self.available < pages {
+            let put_back = self.homes[0].take_back(pages - self.available);
+            for page in put_back {
+                // SAFETY: nothing uses the page, which is in a chunk of the set and has passed to this tree.
+                self.keep(unsafe { NodePtr::init(page, self.page_bytes, 0) });
+            }
+            if self.available >= pages {
+                break;
+            }
             let bytes = self.next_chunk_bytes;
             let address = self.homes[0].allocate(bytes, self.page_bytes)?;
             self.regions.push_front(Region { next: address, pages: bytes / self.page_bytes });
@@ -142,6 +237,17 @@ impl Pages {
 
     /// Takes back a page that is no longer part of the tree.
     pub(crate) fn give(&mut self, page: NodePtr) {
+        match self.elsewhere {
+            Elsewhere::Relocated => match self.away(page.address().addr().get()) {
+                Some(home) => home.put_back(page.address()),
+                None => self.keep(page),
+            },
+            Elsewhere::Used | Elsewhere::Left => self.keep(page),
+        }
+    }
+
+    /// Adds a page to the free ones.
+    fn keep(&mut self, page: NodePtr) {
         page.set_next_free(self.free_first);
         self.free_first = Some(page);
         self.free_last = self.free_last.or(Some(page));

@@ -31,6 +31,7 @@ impl Tree {
             latest: run::LatestInsert::none(),
             scratch: None,
             lent: Some(token),
+            pass: None,
         }
     }
 

@@ -3,6 +3,7 @@
 mod long_rows;
 mod memory;
 mod model;
+mod relocation;
 mod split_append;
 mod tree;
 mod undo;

@@ -1,0 +1,224 @@
+//! Pages that follow a tree to another memory node.
+
+#![expect(
+    clippy::disallowed_types,
+    reason = "a provider of memory is shared between threads, so it counts with an atomic"
+)]
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use atrapos_storage::{Entry, HeapMemory, Key, Memory, Relocation, Tree, TreeConfig};
+
+const ROWS: u64 = if cfg!(miri) { 300 } else { 20_000 };
+
+/// Memory of a node, which counts what is out.
+struct OfNode(usize, AtomicUsize);
+
+// SAFETY: hands through to the global allocator.
+unsafe impl Memory for OfNode {
+    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        self.1.fetch_add(layout.size(), Ordering::Relaxed);
+        HeapMemory.allocate(layout)
+    }
+
+    unsafe fn free(&self, address: NonNull<u8>, layout: Layout) {
+        self.1.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the promise of the caller.
+        unsafe { HeapMemory.free(address, layout) };
+    }
+
+    fn node(&self) -> Option<usize> {
+        Some(self.0)
+    }
+}
+
+fn node(number: usize) -> Arc<OfNode> {
+    Arc::new(OfNode(number, AtomicUsize::new(0)))
+}
+
+fn out(node: &OfNode) -> usize {
+    node.1.load(Ordering::Relaxed)
+}
+
+fn insert(tree: &mut Tree, keys: impl IntoIterator<Item = u64>) {
+    for key in keys {
+        tree.insert(&key.encode(), &[key as u8; 40], key).unwrap();
+    }
+}
+
+/// The keys, after a check of the tree and of each row.
+fn keys(tree: &Tree) -> Vec<u64> {
+    tree.check().unwrap();
+    let key = |entry: Entry<'_>| {
+        let key = u64::decode(&entry.key()).unwrap();
+        assert_eq!((entry.bytes(), entry.version()), (&[key as u8; 40][..], key));
+        key
+    };
+    tree.iter().map(key).collect()
+}
+
+fn relocate(tree: &mut Tree) -> usize {
+    let (mut brought, mut waits) = (0, 0);
+    loop {
+        let (more, next) = tree.relocate(3).unwrap();
+        brought += more;
+        match next {
+            Relocation::GoesOn => assert!(tree.is_scattered()),
+            // The pass may have begun before the latest change.
+            Relocation::Waits => {
+                waits += 1;
+                assert!(waits < 2, "nothing changes meanwhile");
+            }
+            Relocation::Done => break,
+        }
+    }
+    assert!(!tree.is_scattered());
+    brought
+}
+
+#[test]
+fn all_pages_follow_and_the_memory_that_they_had_is_free() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+    insert(&mut tree, 0..ROWS);
+    let pages = tree.bytes().pages;
+    let position = tree.locate(&7_u64.encode());
+    assert!(!tree.is_scattered());
+    tree.allocate_from(there.clone());
+    assert!(tree.is_scattered());
+    assert_eq!(relocate(&mut tree), pages);
+    assert_eq!(keys(&tree), (0..ROWS).collect::<Vec<u64>>());
+    assert_eq!(tree.row_at(position, &7_u64.encode()).map(|row| row.bytes[0]), Some(7));
+    assert_eq!(out(&here), 0, "nothing is left there");
+    assert_eq!(tree.bytes().pages, pages);
+    // Back again, and away with it.
+    tree.allocate_from(here.clone());
+    assert_eq!(relocate(&mut tree), pages);
+    assert_eq!(out(&there), 0);
+    drop(tree);
+    assert_eq!(out(&here), 0);
+}
+
+#[test]
+fn pages_that_are_given_back_serve_the_trees_that_stay() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+    insert(&mut tree, 0..ROWS);
+    let (mut right, _) = tree.split_off(&(ROWS / 2).encode()).unwrap();
+    right.allocate_from(there);
+    relocate(&mut right);
+    let before = out(&here);
+    // As many rows as have left find room where these were.
+    insert(&mut tree, ROWS..ROWS + ROWS / 3);
+    assert_eq!(out(&here), before, "no chunk is taken while pages are free");
+    assert_eq!(keys(&right), (ROWS / 2..ROWS).collect::<Vec<u64>>());
+    let stayed = (0..ROWS / 2).chain(ROWS..ROWS + ROWS / 3);
+    assert_eq!(keys(&tree), stayed.collect::<Vec<u64>>());
+    drop(tree);
+    assert_eq!(out(&here), 0, "the tree that left keeps nothing");
+    drop(right);
+}
+
+#[test]
+fn changes_between_the_steps_are_kept_and_nothing_is_left_behind() {
+    let mut random = 7_u64;
+    let mut next = move |bound: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) % bound
+    };
+    for _ in 0..if cfg!(miri) { 2 } else { 20 } {
+        let (here, there) = (node(0), node(1));
+        let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+        insert(&mut tree, 0..ROWS / 10);
+        let mut model: std::collections::BTreeSet<u64> = (0..ROWS / 10).collect();
+        tree.allocate_from(there.clone());
+        let mut steps = 0;
+        while tree.is_scattered() {
+            // Splits and joins of leaves on both sides of the pass; they end at last.
+            for _ in 0..if steps < 200 { 20 } else { 0 } {
+                let key = next(ROWS / 5);
+                if model.insert(key) {
+                    insert(&mut tree, [key]);
+                } else if next(3) > 0 {
+                    assert!(model.remove(&key) && tree.remove(&key.encode()));
+                }
+            }
+            tree.relocate(1 + next(3) as usize).unwrap();
+            steps += 1;
+        }
+        assert!(keys(&tree).into_iter().eq(model));
+        assert_eq!(out(&here), 0);
+        // Trees that are split and joined on the way are relocated anew.
+        tree.allocate_from(here.clone());
+        tree.relocate(1).unwrap();
+        let (right, _) = tree.split_off(&(ROWS / 20).encode()).unwrap();
+        tree.relocate(1).unwrap();
+        let before = keys(&tree).len() + keys(&right).len();
+        tree.append(right).unwrap();
+        relocate(&mut tree);
+        assert_eq!(keys(&tree).len(), before);
+        assert_eq!(out(&there), 0);
+    }
+}
+
+#[test]
+fn what_is_lent_or_may_be_undone_waits() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here);
+    insert(&mut tree, 0..ROWS);
+    tree.allocate_from(there);
+    let key = 3_u64.encode();
+    let removed = tree.remove_undoable(&key, |row| row.bytes.to_vec()).unwrap();
+    let bytes = removed.expect("it is there");
+    assert_eq!(tree.relocate(1000).unwrap(), (0, Relocation::Waits), "a change may be undone");
+    tree.put_back(&key, &bytes, 3).unwrap();
+    let borrowed = tree.lend();
+    assert_eq!(tree.relocate(1000).unwrap(), (0, Relocation::Waits), "it is lent");
+    drop(borrowed);
+    assert!(tree.take_back());
+    assert!(tree.relocate(1).unwrap().0 > 0);
+    // Later changes may be undone while it goes on.
+    let removed = tree.remove_undoable(&key, |row| row.bytes.to_vec()).unwrap();
+    let bytes = removed.expect("it is there");
+    assert!(tree.relocate(1).unwrap().0 > 0);
+    tree.put_back(&key, &bytes, 3).unwrap();
+    relocate(&mut tree);
+    assert_eq!(keys(&tree).len() as u64, ROWS);
+}
+
+#[test]
+fn where_rows_come_all_the_time_it_ends_when_they_do() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+    insert(&mut tree, 0..ROWS);
+    tree.allocate_from(there);
+    let mut added = ROWS..;
+    loop {
+        let (_, next) = tree.relocate(2).unwrap();
+        assert_ne!(next, Relocation::Done, "a leaf may be where the pass was");
+        insert(&mut tree, added.next());
+        if next == Relocation::Waits {
+            break;
+        }
+    }
+    assert!(out(&here) > 0);
+    relocate(&mut tree);
+    assert_eq!(out(&here), 0);
+    assert_eq!(keys(&tree), (0..added.start).collect::<Vec<u64>>());
+}
+
+#[test]
+fn long_rows_stay_and_keep_their_chunks() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+    insert(&mut tree, 0..ROWS);
+    tree.insert(&ROWS.encode(), &[9; 5000], 1).unwrap();
+    tree.allocate_from(there);
+    relocate(&mut tree);
+    tree.check().unwrap();
+    assert_eq!(tree.get(&ROWS.encode()).unwrap().bytes, [9; 5000]);
+    assert!(out(&here) > 0);
+}
