@@ -79,7 +79,7 @@ pub use mix::Mix;
 pub use plan::{Plan, plan, plan_from, plan_of_necessity};
 pub use platform::{Platform, WORKERS_MAX};
 pub use price::Prices;
-pub use report::{render_plan, render_scheme, render_steps};
+pub use report::{render_plan, render_scheme, render_steps, shade};
 pub use scheme::{Partition, PlannedScheme, TableScheme};
 pub use search::{Settings, choose_partitioning, choose_placement, search};
 pub use sharing::{ReadsSeen, SharingChange, SharingReason, TableReads};

@@ -20,6 +20,12 @@ const WORKERS_SHOWN: usize = 16;
 const RANGES_SHOWN: usize = 4;
 /// Greatest width of the name of a table.
 const NAME_WIDTH: usize = 24;
+/// Cells of the heat of a table; of more slices, several share one.
+const HEAT_CELLS: usize = 64;
+/// Owners of a cell, by their numbers.
+const OWNERS: &[u8; WORKERS_SHOWN] = b"0123456789abcdef";
+/// Heat from the coldest to the hottest.
+const SHADES: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The narrowest column of a table.
 const COLUMN_MIN: usize = 16;
 
@@ -37,8 +43,65 @@ pub fn render_plan(plan: &Plan, workload: &Workload, platform: &Platform) -> Str
     text.push_str("\nproposed\n");
     text.push_str(&render_scheme(&plan.scheme, workload, platform));
     text.push('\n');
+    text.push_str(&render_heat(plan, workload, platform));
+    text.push('\n');
     text.push_str(&render_steps(plan, workload));
     text
+}
+
+/// The character of a share of the greatest heat.
+#[must_use]
+pub fn shade(share: f64) -> char {
+    // A float-to-integer cast saturates, and NaN becomes 0.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+    let level = (share * (SHADES.len() - 1) as f64).round() as usize;
+    SHADES[level.min(SHADES.len() - 1)]
+}
+
+/// Renders the heat of the slices of each table, and for up to 16 workers the owner of each, today and as proposed.
+fn render_heat(plan: &Plan, workload: &Workload, platform: &Platform) -> String {
+    let width = name_width(workload).max("proposed".len() + 2);
+    let shows_owners = platform.worker_count() <= WORKERS_SHOWN;
+    let mut text = String::from("heat by slice, in key order");
+    text.push_str(if shows_owners { ", and the worker of each (a dot for several)\n" } else { "\n" });
+    for table in (0..).map(TableIndex).take(workload.table_count()) {
+        let costs = workload.table_costs(table);
+        let cells = costs.len().min(HEAT_CELLS);
+        let slices = |cell: usize| costs.len() * cell / cells..costs.len() * (cell + 1) / cells;
+        let heat = |cell: usize| costs[slices(cell)].iter().sum::<f64>() / slices(cell).len() as f64;
+        let hottest = (0..cells).map(heat).fold(0.0, f64::max);
+        if hottest <= 0.0 {
+            continue;
+        }
+        let shades: String = (0..cells).map(|cell| shade(heat(cell) / hottest)).collect();
+        let _ = writeln!(text, "  {:<width$}  {shades}", shown_name(workload, table));
+        for (name, scheme) in [("today", &plan.today), ("proposed", &plan.scheme)] {
+            if shows_owners {
+                let owners = owners_of(scheme, table, costs.len());
+                let cell = |cell: usize| match &owners[slices(cell)] {
+                    [one, others @ ..] if others.iter().all(|other| other == one) => {
+                        OWNERS.get(*one as usize).map_or('?', |owner| char::from(*owner))
+                    }
+                    _ => '.',
+                };
+                let _ = writeln!(
+                    text,
+                    "    {name:<0$}  {1}",
+                    width - 2,
+                    (0..cells).map(cell).collect::<String>()
+                );
+            }
+        }
+    }
+    text
+}
+
+/// The worker of each slice of a table.
+fn owners_of(scheme: &PlannedScheme, table: TableIndex, slices: usize) -> Vec<u32> {
+    let partitions = scheme.tables()[table.index()].partitions(slices as u32);
+    partitions
+        .flat_map(|part| std::iter::repeat_n(part.owner.0, (part.to.0 - part.from.0) as usize))
+        .collect()
 }
 
 /// Renders the costs of the naive scheme, today's and the proposed one.

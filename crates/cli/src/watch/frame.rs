@@ -22,8 +22,6 @@ const BAR_CELLS: usize = 20;
 const WORKER_CELLS: u16 = 78;
 /// The longest text of a key.
 const KEY_CELLS: usize = 28;
-/// Heat from the coldest to the hottest.
-const SHADES: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The share of a worker's time from which a sub-partition is shown as hot, and from which as warm.
 const HOT: f64 = 0.25;
 const WARM: f64 = 0.05;
@@ -300,7 +298,7 @@ fn partition_line(partition: &PartitionActivity, heat: &[f64], hottest: f64) -> 
 /// Returns the heat of a sub-partition, by how it compares with the hottest one.
 fn shade(heat: f64, hottest: f64) -> Span<'static> {
     let share = if hottest > 0.0 { heat / hottest } else { 0.0 };
-    let shade = SHADES[((share * (SHADES.len() - 1) as f64).round() as usize).min(SHADES.len() - 1)];
+    let shade = atrapos_adapt::shade(share);
     let colour = match heat {
         heat if heat >= HOT => Color::Red,
         heat if heat >= WARM => Color::Yellow,
