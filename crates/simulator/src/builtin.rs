@@ -4,11 +4,12 @@
 
 use crate::scenario::Scenario;
 
-const FILES: [&str; 21] = [
+const FILES: [&str; 22] = [
     include_str!("../scenarios/uniform.toml"),
     include_str!("../scenarios/figure-10.toml"),
     include_str!("../scenarios/figure-11.toml"),
     include_str!("../scenarios/figure-12.toml"),
+    include_str!("../scenarios/busy-island.toml"),
     include_str!("../scenarios/figure-13.toml"),
     include_str!("../scenarios/two-hot-ranges.toml"),
     include_str!("../scenarios/tenants.toml"),

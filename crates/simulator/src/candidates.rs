@@ -151,7 +151,7 @@ pub(crate) fn best_fixed(
     let mut alone = scenario.clone();
     let mut spec = scenario.phases[phase].clone();
     let is_steady = spec.flip_seconds == 0.0 && spec.wander_per_s == 0.0 && spec.arrivals_per_s.is_none();
-    let lost = spec.lost_island.take();
+    let lost = spec.offline_island.take().or(spec.busy_island.take());
     if is_steady {
         spec.seconds = spec.seconds.min(CANDIDATE_S);
     }
