@@ -4,7 +4,7 @@
 
 use crate::scenario::Scenario;
 
-const FILES: [&str; 22] = [
+const FILES: [&str; 23] = [
     include_str!("../scenarios/uniform.toml"),
     include_str!("../scenarios/figure-10.toml"),
     include_str!("../scenarios/figure-11.toml"),
@@ -19,6 +19,7 @@ const FILES: [&str; 22] = [
     include_str!("../scenarios/shuffled.toml"),
     include_str!("../scenarios/hot-row-apart.toml"),
     include_str!("../scenarios/hot-row-together.toml"),
+    include_str!("../scenarios/hot-key.toml"),
     include_str!("../scenarios/growth.toml"),
     include_str!("../scenarios/rare-heavy.toml"),
     include_str!("../scenarios/low-load.toml"),
