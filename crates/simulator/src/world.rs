@@ -24,7 +24,7 @@ use crate::load::{Load, Transaction};
 use crate::monitor::Monitor;
 use crate::scenario::{PhaseSpec, Scenario};
 
-/// Times per second that the system takes a core away, and the mean duration, in ns.
+/// Times per second that the system takes a core away, whether or not it has anything to do, and the mean duration, in ns.
 const PREEMPTIONS_PER_S: f64 = 1.0;
 const PREEMPTION_NS: f64 = 1_000_000.0;
 /// The speed of a core differs by this standard deviation from one tenth of a second to the next.
@@ -300,7 +300,9 @@ impl<'s> World<'s> {
         let mut took = ran * self.cores.stretch(worker as usize);
         if start >= state.preempted_ns {
             if state.preempted_ns > 0.0 {
-                took += self.noise.between_events(PREEMPTION_NS);
+                // What of it was over before there was anything to do has delayed nothing.
+                let away_ns = self.noise.between_events(PREEMPTION_NS);
+                took += (state.preempted_ns + away_ns - start).max(0.0);
             }
             state.preempted_ns = start + self.noise.between_events(1e9 / PREEMPTIONS_PER_S);
         }
