@@ -64,6 +64,8 @@ pub struct Side {
     pub decisions: Vec<Decision>,
     /// Changes for a gain that were followed by a second of the same load.
     pub promises: Vec<Promise>,
+    /// The layout at the end of each phase.
+    pub(crate) layouts: Vec<Layout>,
 }
 
 fn settling_s(phase_s: f64) -> f64 {
@@ -182,6 +184,7 @@ impl<'s> Run<'s> {
             first_change_s,
             evaluations,
         });
+        self.side.layouts.push(self.world.layout.clone());
         self.phase += 1;
         (self.worst_tps, self.began, self.second) = (f64::INFINITY, now.clone(), now);
         if !self.is_over() {

@@ -128,6 +128,15 @@ fn rows_that_are_used_together_are_brought_together() {
 }
 
 #[test]
+fn the_best_fixed_scheme_of_a_steady_load_is_as_good_as_the_one_that_was_found() {
+    for name in ["mirrored", "in-stages"] {
+        let result = run(&scenario(name, 100_000.0), MachineKind::EightByTen);
+        let share = result.phases[0].settled_over_best;
+        assert!((0.90..=1.03).contains(&share), "{name}: {}", show(&result));
+    }
+}
+
+#[test]
 fn tables_of_a_hot_row_are_apart_or_together_as_transactions_use_them() {
     // On many workers the search does not always find the scheme that has all of them on one.
     for (name, kind) in [
