@@ -197,7 +197,8 @@ impl<'s> Run<'s> {
         self.in_phase.repartitionings += 1;
         self.in_phase.first_change_s.get_or_insert(self.world.now_s() - self.began.at_s);
         for step in &plan.steps {
-            self.world.carry_out(step, extents);
+            let worker = self.world.layout.apply(step, extents);
+            self.world.pause(worker);
             if !self.advance(self.world.now_s() + STEP_PAUSE_S) {
                 return false;
             }

@@ -16,9 +16,6 @@
 //! - `12x8`, chiplets of eight cores: EPYC 7R13, 23 ns within a chiplet and 107 ns between two (*core-to-core-latency*);
 //! - `two`, two cores of one socket: as `2x8`.
 //!
-//! Rows that move to another worker have to come from the caches of the one that had them, in the same time per line, three lines a row. All of them are charged to
-//! the new worker at the move, although it would wait for each at its first access only, and for some never: the most that it can be.
-//!
 //! The work of programs at a synchronization ([`Software`]) is this project's own measurement of a transaction that reads a row on
 //! each of two workers: 1.1 us of processor time, against 0.34 us where both rows are on one (`docs/benchmarks.md`, one
 //! database, half of the transactions multisite). Six transfers of a line (three messages, two ends) of 44 ns are 0.26 us of
@@ -71,9 +68,6 @@ pub(crate) const SOFTWARE: Software = Software { message_ns: 50.0, suspension_ns
 /// Bytes of a message besides its data, and of a cache line.
 const HEADER_BYTES: f64 = 40.0;
 const LINE_BYTES: f64 = 64.0;
-
-/// Lines of a row of a hundred bytes, with its place in a leaf of its index.
-const ROW_LINES: f64 = 3.0;
 
 /// Cycles per ns of every machine; only the unit of what is observed depends on it.
 pub(crate) const GHZ: f64 = 2.0;
@@ -189,11 +183,6 @@ impl Hardware {
     pub(crate) fn message_ns(&self, from: usize, to: usize, bytes: f64) -> f64 {
         let lines = ((HEADER_BYTES + bytes) / LINE_BYTES).ceil();
         SOFTWARE.message_ns + lines * self.transfer_ns(from, to)
-    }
-
-    /// Time in which a worker gets a row that another one had: see the module's sources.
-    pub(crate) fn fetch_ns(&self, from: usize, to: usize) -> f64 {
-        ROW_LINES * self.transfer_ns(from, to)
     }
 
     /// Time until a message that was sent can be read: the line is asked for, and comes.

@@ -52,12 +52,6 @@ impl Cut {
     }
 }
 
-/// First key of a slice.
-pub(crate) fn key_of(extents: &Extents, table: TableIndex, slice: u32) -> u64 {
-    let bytes = extents.start(table, SliceIndex(slice)).bytes();
-    u64::from_be_bytes(bytes.try_into().expect("keys of a simulated table are numbers"))
-}
-
 impl Layout {
     /// Every table in as many equal parts as there are workers, those of the next table so many workers further on.
     pub(crate) fn naive(rows: &[u64], workers: usize, shifted_by: usize) -> Self {
@@ -105,16 +99,12 @@ impl Layout {
         cut
     }
 
-    /// Number of keys of the partition that a key is in, of a table with so many rows.
-    pub(crate) fn keys_of_partition(&self, table: usize, key: u64, rows: u64) -> u64 {
-        let table = &self.tables[table];
-        let part = table.of(key);
-        table.begins.get(part + 1).copied().unwrap_or(rows).saturating_sub(table.begins[part])
-    }
-
     /// Carries one step of a plan out whose slices have these extents. Returns the worker that has to do it.
     pub(crate) fn apply(&mut self, step: &Step, extents: &Extents) -> u32 {
-        let key = |table: TableIndex, slice: u32| key_of(extents, table, slice);
+        let key = |table: TableIndex, slice: u32| {
+            let bytes = extents.start(table, SliceIndex(slice)).bytes();
+            u64::from_be_bytes(bytes.try_into().expect("keys of a simulated table are numbers"))
+        };
         match *step {
             Step::Split { table, at } => {
                 let begin = key(table, at.0);
@@ -194,7 +184,6 @@ mod tests {
         let (from, to) = (SliceIndex(4), SliceIndex(10));
         assert_eq!(layout.apply(&Step::Move { table, from, to, source, target }, &extents), 0);
         assert_eq!(layout.owner(0, 200), 1);
-        assert_eq!([100, 300, 700].map(|key| layout.keys_of_partition(0, key, 1_000)), [200, 300, 500]);
         assert_eq!(layout.apply(&Step::Merge { table, at: SliceIndex(10) }, &extents), 1);
         assert_eq!(layout.tables[0], TableLayout { begins: vec![0, 200], owners: vec![0, 1] });
     }

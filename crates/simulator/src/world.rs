@@ -6,20 +6,20 @@
 //! message arrives, so the calendar holds arrivals only; a transaction on one worker is one event. A transaction runs at the
 //! worker that owns its first access: local accesses at once; for each other worker of a stage it sends one message, suspends,
 //! and goes on when all have replied; at its end each of them is sent one to release its locks. Locks themselves are not
-//! simulated: what waits for each other here are messages at a worker. A worker pauses for each step of a plan, and for the rows that it is given.
+//! simulated: what waits for each other here are messages at a worker.
 //!
 //! Invariants: time never goes back; the same scenario, layout and seed give the same run.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use atrapos_adapt::{CoreSight, Extents, Step, WorkerIndex, WorkloadTrace};
+use atrapos_adapt::{CoreSight, WorkerIndex, WorkloadTrace};
 use atrapos_topology::CpuSet;
 use smallvec::SmallVec;
 
 use crate::cores::Cores;
 use crate::hardware::{Hardware, MachineKind, SOFTWARE};
-use crate::layout::{Layout, key_of};
+use crate::layout::Layout;
 use crate::load::{Load, Transaction};
 use crate::monitor::Monitor;
 use crate::scenario::{PhaseSpec, Scenario};
@@ -238,24 +238,11 @@ impl<'s> World<'s> {
         self.monitor.restart(self.layout.cut(&self.load.rows));
     }
 
-    /// Carries a step of a plan out, with what it costs the workers.
-    pub(crate) fn carry_out(&mut self, step: &Step, extents: &Extents) {
-        let worker = self.layout.apply(step, extents);
-        self.occupy(worker, STEP_NS);
-        if let Step::Move { table, from, source, target, .. } = *step {
-            let key = key_of(extents, table, from.0);
-            let rows = self.layout.keys_of_partition(table.index(), key, self.load.rows[table.index()]);
-            let row_ns = self.hardware.fetch_ns(source.index(), target.index());
-            self.occupy(target.0, rows as f64 * row_ns);
-        }
-    }
-
-    /// Occupies a worker for `ns` besides its transactions.
-    fn occupy(&mut self, worker: u32, ns: f64) {
-        let state = &mut self.workers[worker as usize];
-        state.free_ns = state.free_ns.max(self.now_ns) + ns;
-        state.busy_ns += ns;
-        self.cores.book(worker as usize, ns, ns);
+    /// Occupies a worker that changes a partition.
+    pub(crate) fn pause(&mut self, worker: u32) {
+        let worker = &mut self.workers[worker as usize];
+        worker.free_ns = worker.free_ns.max(self.now_ns) + STEP_NS;
+        worker.busy_ns += STEP_NS;
     }
 
     /// Lets time pass until second `until_s`.
@@ -488,26 +475,6 @@ impl<'s> World<'s> {
 mod tests {
     use super::World;
     use crate::{MachineKind, scenarios};
-    use atrapos_adapt::{Extents, SliceIndex, Step, TableIndex, WorkerIndex};
-
-    #[test]
-    fn rows_that_move_cost_their_new_worker_what_is_between_the_two() {
-        let scenarios = scenarios();
-        let scenario = scenarios.iter().find(|scenario| scenario.name == "uniform").expect("a scenario");
-        let cost_ns = |target: u32| {
-            let mut world = World::new(scenario, MachineKind::TwoByEight, 1);
-            let trace = world.take_statistics();
-            let extents = Extents::of(&trace).expect("keys");
-            let (from, to) = (SliceIndex(0), SliceIndex(10));
-            let (source, target) = (WorkerIndex(0), WorkerIndex(target));
-            world.carry_out(&Step::Move { table: TableIndex(0), from, to, source, target }, &extents);
-            assert_eq!(world.layout.owner(0, 0), target.0);
-            world.workers[target.index()].busy_ns
-        };
-        // A sixteenth of a million rows, three lines each.
-        assert!((cost_ns(1) - 62_500.0 * 3.0 * 44.0).abs() < 1.0, "{}", cost_ns(1));
-        assert!((cost_ns(8) - 62_500.0 * 3.0 * 118.0).abs() < 1.0, "{}", cost_ns(8));
-    }
 
     #[test]
     fn every_stage_is_a_synchronization_point() {
