@@ -18,9 +18,14 @@
 //! It is taken back when its unit, or another one, has been fit for [`return_time`](CoreSettings::return_time) at every look: its thread may
 //! run there, and for one that was stalled, at least half of the unit was idle, or its own thread got at least half of what it wanted there. That
 //! time doubles when it is lost again soon after (within eight times as long), up to six times: whatever comes and goes, partitions move ever more rarely.
+//! Where a mask or the list of units online says that the unit is there again, which is no guess, it is taken back at the first look that shows it, unless it was
+//! lost again soon.
 //!
 //! A *spare* worker has no processing unit at the beginning. It is given one when there are more than there were then, as counted by mask, list
 //! of those online and quota: one that is free, and has been for `return_time`. From then on it is a worker like any other.
+//!
+//! From the first look that finds a worker stalled until it has lost its unit, or is not stalled any more, statistics are of its waiting: whoever
+//! plans had better wait for that ([`CoreWatch::is_in_doubt`]).
 //!
 //! Rules whose mask, times or quota cannot be seen do not apply.
 //!
@@ -54,7 +59,8 @@ pub struct CoreSettings {
     pub stall_time: Duration,
     /// The share of the time that a quota must withhold. Default 0.05.
     pub throttled_share: f64,
-    /// The time for which a processing unit must be fit before its worker is taken back. Default 5 s.
+    /// The time for which a processing unit must be fit before its worker is taken back, unless it was offline or taken, and is back for the first time.
+    /// Default 5 s.
     pub return_time: Duration,
 }
 
@@ -281,6 +287,9 @@ impl Between<'_> {
 }
 
 impl CoreWatch {
+    /// The least time between two looks.
+    pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
     /// Workers on these processing units, `None` for one that is not pinned and not watched. The units of `preference` are taken first, in
     /// this order, by workers that need another.
     #[must_use]
@@ -309,6 +318,13 @@ impl CoreWatch {
     #[must_use]
     pub fn has_unit(&self, worker: WorkerIndex) -> bool {
         self.workers.get(worker.index()).is_some_and(Watched::has_unit)
+    }
+
+    /// Returns whether the last look found a worker stalled that is not known yet to have lost its unit. What statistics say of it then is of
+    /// its waiting, and a plan for that would be wrong as soon as it is known.
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.workers.iter().any(|worker| worker.stalled_since_ns.is_some())
     }
 
     /// Returns whether any worker is watched.
@@ -358,6 +374,41 @@ impl CoreWatch {
         changes
     }
 
+    /// Returns the workers whose threads are to run on other processing units than they may by this sight, which had these changes, and
+    /// those units: a worker that has a unit is to run on it alone, and one that is stalled wherever the process may, so that its
+    /// partitions can leave it.
+    #[must_use]
+    pub fn units_wanted(
+        &self,
+        sight: &CoreSight,
+        changes: &[CoreChange],
+        left_out: &[bool],
+    ) -> Vec<(WorkerIndex, CpuSet)> {
+        let mut wanted = Vec::new();
+        for (worker, cpu) in self.cpus().enumerate() {
+            let Some((cpu, mask)) = cpu.zip(sight.workers.get(worker).and_then(|of| of.cpus.as_ref())) else {
+                continue;
+            };
+            let index = WorkerIndex(worker as u32);
+            let own: CpuSet = [cpu].into_iter().collect();
+            let is_given = changes.iter().any(|change| {
+                use CoreChange::{Back, Begun, Moved};
+                matches!(change, Moved { worker, .. } | Back { worker, .. } | Begun { worker, .. } if *worker == index)
+            });
+            let is_stalled = changes.iter().any(|change| {
+                matches!(change, CoreChange::Lost { worker, loss: CoreLoss::Stalled { .. }, .. } if *worker == index)
+            });
+            let is_out = left_out.get(worker).copied().unwrap_or(false);
+            let has_own = self.has_unit(index) && !is_out && mask.contains(cpu);
+            if (is_given || has_own) && *mask != own {
+                wanted.push((index, own));
+            } else if let Some(allowed) = sight.allowed.as_ref().filter(|_| is_stalled) {
+                wanted.push((index, allowed.clone()));
+            }
+        }
+        wanted
+    }
+
     /// Judges a worker that has its processing unit.
     fn loss_of(
         &mut self,
@@ -388,7 +439,7 @@ impl CoreWatch {
     }
 
     fn lose(&mut self, worker: usize, cpu: CpuId, loss: CoreLoss, now_ns: u64) -> CoreChange {
-        let soon = self.wait_ns(worker).saturating_mul(SOON);
+        let soon = self.usual_wait_ns(worker).saturating_mul(SOON);
         let watched = &mut self.workers[worker];
         let again = watched.back_ns.is_some_and(|back| now_ns.saturating_sub(back) < soon);
         watched.doublings = if again { (watched.doublings + 1).min(DOUBLINGS_MAX) } else { 0 };
@@ -399,6 +450,13 @@ impl CoreWatch {
 
     /// The time for which a unit must be fit before the worker is taken back.
     fn wait_ns(&self, worker: usize) -> u64 {
+        let Watched { loss, doublings, .. } = &self.workers[worker];
+        let is_certain = matches!(loss, Some(CoreLoss::Offline | CoreLoss::Taken));
+        if is_certain && *doublings == 0 { 0 } else { self.usual_wait_ns(worker) }
+    }
+
+    /// The same for a worker of which it was a guess that it had lost its unit.
+    fn usual_wait_ns(&self, worker: usize) -> u64 {
         let wait = u64::try_from(self.settings.return_time.as_nanos()).unwrap_or(u64::MAX);
         wait.saturating_mul(1 << self.workers[worker].doublings)
     }

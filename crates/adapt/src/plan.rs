@@ -104,7 +104,7 @@ pub fn plan(
         let owners: Vec<u32> = plan.scheme.slice_owners(workload).iter().map(|owner| owner.0).collect();
         let workers = platform.available_count();
         let crowding = settings.prices.of_crowding(workload, &owners, workers);
-        let way = settings.prices.of_way(workload, today, &plan.scheme, plan.steps.len(), workers);
+        let way = settings.prices.of_way(workload, platform, today, &plan.scheme, plan.steps.len());
         plan.after.judged + crowding + way
     };
     let mut planned = plan_from(workload, platform, today, best, weights)?;

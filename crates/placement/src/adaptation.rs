@@ -40,7 +40,6 @@ use atrapos_transaction::stats::EngineStats;
 use atrapos_transaction::waiting::wait_meanwhile;
 
 use self::by_rows::DividedByRows;
-use self::cores::LOOK_EVERY;
 use self::observation::{Counts, Glance};
 use self::slices::Slices;
 use self::suspension::Wake;
@@ -268,6 +267,11 @@ impl Adaptive {
             waited += step;
             let cores_changed = self.cores_changed.load(Ordering::SeqCst);
             let Ok(now) = self.glance() else { return };
+            if !cores_changed && self.lock().watch.is_in_doubt() {
+                // Whether a worker has lost its core is known before long.
+                seen = now;
+                continue;
+            }
             let between = self.between(&std::mem::replace(&mut seen, now.clone()), &now);
             if !cores_changed {
                 match self.divide_by_rows(&mut divided, &between) {
@@ -373,7 +377,7 @@ impl Adaptive {
 
     /// Waits for an answer of a worker, and looks after the cores meanwhile: the worker may have lost its own.
     fn wait_for<R: Send>(&self, answer: Receiver<R>) -> Result<R, Abort> {
-        wait_meanwhile(answer, LOOK_EVERY, || self.look_after_cores())
+        wait_meanwhile(answer, CoreWatch::LOOK_EVERY, || self.look_after_cores())
     }
 
     /// Runs `job` on every worker at once and collects the results in order of the workers.

@@ -4,11 +4,12 @@
 
 use crate::scenario::Scenario;
 
-const FILES: [&str; 21] = [
+const FILES: [&str; 23] = [
     include_str!("../scenarios/uniform.toml"),
     include_str!("../scenarios/figure-10.toml"),
     include_str!("../scenarios/figure-11.toml"),
     include_str!("../scenarios/figure-12.toml"),
+    include_str!("../scenarios/busy-island.toml"),
     include_str!("../scenarios/figure-13.toml"),
     include_str!("../scenarios/two-hot-ranges.toml"),
     include_str!("../scenarios/tenants.toml"),
@@ -18,6 +19,7 @@ const FILES: [&str; 21] = [
     include_str!("../scenarios/shuffled.toml"),
     include_str!("../scenarios/hot-row-apart.toml"),
     include_str!("../scenarios/hot-row-together.toml"),
+    include_str!("../scenarios/hot-key.toml"),
     include_str!("../scenarios/growth.toml"),
     include_str!("../scenarios/rare-heavy.toml"),
     include_str!("../scenarios/low-load.toml"),

@@ -4,9 +4,11 @@
 //!
 //! 1. The naive layout, and the one that the database begins with.
 //! 2. Equal loads: every table cut at the same positions, so that each part has an equal share of the processor time.
-//! 3. Equal loads in mirrored pairs: two parts per worker, as far from the beginning as from the end.
+//! 3. Mirrored pairs: two parts per worker, as far from the beginning as from the end, of equal loads or of equally many rows.
 //! 4. Schemes that the planner's search finds for the exact loads of many small slices, with synchronization weighed 1, 4, 16 and 64
 //!    times as much as by default: as the weight is varied, its constants do not matter.
+//!
+//! 5. The scheme that the adaptive side has at the end of the phase: what is better than all of the above counts, whoever found it.
 //!
 //! "Best" is the best of these: an upper bound is not known.
 
@@ -138,7 +140,17 @@ impl Exact {
     }
 }
 
-/// Throughput of a phase under the best fixed scheme, settled.
+/// Equally many rows in mirrored pairs of parts, for each of these workers.
+fn mirrored_rows(rows: &[u64], workers: &[u32]) -> Layout {
+    let parts = 2 * workers.len();
+    let mut layout = Layout::naive(rows, parts, 0);
+    for table in &mut layout.tables {
+        table.owners = (0..parts).map(|part| workers[part.min(parts - 1 - part)]).collect();
+    }
+    layout
+}
+
+/// Throughput of a phase under the best fixed scheme, settled. `found` is one that was found by other means, and may not fit.
 ///
 /// # Errors
 /// [`AdaptError`] when the machine is none that can be planned for.
@@ -147,11 +159,12 @@ pub(crate) fn best_fixed(
     phase: usize,
     kind: MachineKind,
     seed: u64,
+    found: &Layout,
 ) -> Result<f64, AdaptError> {
     let mut alone = scenario.clone();
     let mut spec = scenario.phases[phase].clone();
     let is_steady = spec.flip_seconds == 0.0 && spec.wander_per_s == 0.0 && spec.arrivals_per_s.is_none();
-    let lost = spec.lost_island.take();
+    let lost = spec.offline_island.take().or(spec.busy_island.take());
     if is_steady {
         spec.seconds = spec.seconds.min(CANDIDATE_S);
     }
@@ -164,7 +177,10 @@ pub(crate) fn best_fixed(
     let equal = exact.equal_loads(count, |part| workers[part]);
     let mirrored = exact.equal_loads(2 * count, |part| workers[part.min(2 * count - 1 - part)]);
     let rows: Vec<u64> = scenario.tables.iter().map(|table| table.rows).collect();
-    let mut layouts = vec![equal, mirrored];
+    let mut layouts = vec![equal, mirrored, mirrored_rows(&rows, &workers)];
+    if found.is_of(&rows, &workers) {
+        layouts.push(found.clone());
+    }
     if lost.is_none() {
         layouts.push(Layout::naive(&rows, count, scenario.shifted_by));
         layouts.push(Layout::naive(&rows, count, 0));
@@ -188,4 +204,19 @@ pub(crate) fn best_fixed(
         side.phases.first().map_or(0.0, |phase| phase.settled_tps)
     });
     Ok(runs.fold(0.0, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirrored_rows_are_on_one_worker() {
+        let layout = mirrored_rows(&[1_000, 500], &[4, 7]);
+        assert_eq!(layout.tables[0].begins, [0, 250, 500, 750]);
+        assert!(layout.tables.iter().all(|table| table.owners == [4, 7, 7, 4]));
+        assert!(layout.is_of(&[1_000, 500], &[4, 5, 7]));
+        assert!(!layout.is_of(&[1_000, 500], &[4, 5]), "a worker is not there");
+        assert!(!layout.is_of(&[750, 500], &[4, 7]), "a row is not there");
+    }
 }

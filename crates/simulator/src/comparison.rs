@@ -65,13 +65,28 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// Runs these sides of a scenario on a machine.
+    /// Runs these sides of a scenario on a machine, with the schemes that a controller with these settings finds among those to choose from.
     ///
     /// # Errors
-    /// [`AdaptError`] when the machine is none that can be planned for.
-    pub fn of(scenario: &Scenario, kind: MachineKind, seed: u64) -> Result<Self, AdaptError> {
-        let phases = 0..scenario.phases.len();
-        let best_tps = phases.map(|at| best_fixed(scenario, at, kind, seed)).collect::<Result<_, _>>()?;
+    /// [`AdaptError`] when the machine is none that can be planned for, or no controller works with these settings.
+    pub fn of(
+        scenario: &Scenario,
+        kind: MachineKind,
+        seed: u64,
+        settings: ControllerSettings,
+    ) -> Result<Self, AdaptError> {
+        Self::beside(&run_adaptive(scenario, kind, seed, settings)?, scenario, kind, seed)
+    }
+
+    /// The same, with the schemes that this side had.
+    fn beside(
+        adaptive: &Side,
+        scenario: &Scenario,
+        kind: MachineKind,
+        seed: u64,
+    ) -> Result<Self, AdaptError> {
+        let best = |(at, found)| best_fixed(scenario, at, kind, seed, found);
+        let best_tps = adaptive.layouts.iter().enumerate().map(best).collect::<Result<_, _>>()?;
         Ok(Self { fixed: run_fixed(scenario, kind, seed, None), best_tps })
     }
 }
@@ -86,7 +101,9 @@ pub fn compare(
     seed: u64,
     settings: ControllerSettings,
 ) -> Result<Comparison, AdaptError> {
-    compare_with(&Reference::of(scenario, kind, seed)?, scenario, kind, seed, settings)
+    let adaptive = run_adaptive(scenario, kind, seed, settings)?;
+    let reference = Reference::beside(&adaptive, scenario, kind, seed)?;
+    Ok(compared(&reference, adaptive, scenario, kind))
 }
 
 /// Runs the adaptive side of a scenario on a machine, and compares it with the others, which have run in `reference` with the same seed.
@@ -100,7 +117,10 @@ pub fn compare_with(
     seed: u64,
     settings: ControllerSettings,
 ) -> Result<Comparison, AdaptError> {
-    let adaptive = run_adaptive(scenario, kind, seed, settings)?;
+    Ok(compared(reference, run_adaptive(scenario, kind, seed, settings)?, scenario, kind))
+}
+
+fn compared(reference: &Reference, adaptive: Side, scenario: &Scenario, kind: MachineKind) -> Comparison {
     let mut phases = Vec::new();
     let sides = reference.fixed.phases.iter().zip(&adaptive.phases).zip(&reference.best_tps);
     for (spec, ((fixed, adaptive), best_tps)) in scenario.phases.iter().zip(sides) {
@@ -122,7 +142,7 @@ pub fn compare_with(
         .map(|promise| 100.0 * (promise.predicted_gain - promise.measured_gain).abs())
         .collect();
     let prediction_error = (!errors.is_empty()).then(|| errors.iter().sum::<f64>() / errors.len() as f64);
-    Ok(Comparison {
+    Comparison {
         scenario: scenario.name.clone(),
         machine: kind.name(),
         workers: kind.workers(),
@@ -130,5 +150,5 @@ pub fn compare_with(
         promises: adaptive.promises,
         prediction_error,
         decisions: adaptive.decisions,
-    })
+    }
 }

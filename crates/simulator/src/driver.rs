@@ -1,12 +1,12 @@
 //! Sides of a scenario: the same load on a database that adapts itself, and on one with a fixed scheme.
 //!
-//! Owns: the loop around the controller, as the adapting thread of a database has it: a glance each shortest interval, an observation at the
-//! end of the controller's interval, a trace and a plan when it asks for them, and the plan carried out step by step. Never:
-//! decides.
+//! Owns: the loop around the controller, as the adapting thread of a database has it: a look at the processing units each second, a glance each
+//! shortest interval, an observation at the end of the controller's interval or when units were lost or are back, a trace and a plan when it asks
+//! for them, and the plan carried out step by step. Never: decides, or tells the controller what it did not see.
 
 use atrapos_adapt::{
-    AdaptError, Controller, ControllerSettings, Decision, Extents, Mix, Observation, Plan, Platform, Verdict,
-    WaitReason, WorkerIndex,
+    AdaptError, Controller, ControllerSettings, CoreChange, CoreWatch, Decision, Extents, Mix, Observation,
+    Plan, Platform, Verdict, WaitReason, WorkerIndex,
 };
 
 use crate::hardware::{GHZ, MachineKind};
@@ -64,6 +64,8 @@ pub struct Side {
     pub decisions: Vec<Decision>,
     /// Changes for a gain that were followed by a second of the same load.
     pub promises: Vec<Promise>,
+    /// The layout at the end of each phase.
+    pub(crate) layouts: Vec<Layout>,
 }
 
 fn settling_s(phase_s: f64) -> f64 {
@@ -182,6 +184,7 @@ impl<'s> Run<'s> {
             first_change_s,
             evaluations,
         });
+        self.side.layouts.push(self.world.layout.clone());
         self.phase += 1;
         (self.worst_tps, self.began, self.second) = (f64::INFINITY, now.clone(), now);
         if !self.is_over() {
@@ -200,7 +203,7 @@ impl<'s> Run<'s> {
                 return false;
             }
         }
-        self.world.share_cores();
+        self.world.place_threads();
         self.world.begin_statistics();
         true
     }
@@ -212,7 +215,7 @@ pub(crate) fn run_fixed(scenario: &Scenario, kind: MachineKind, seed: u64, layou
     let mut world = World::new(scenario, kind, seed);
     if let Some(layout) = layout {
         world.layout = layout;
-        world.share_cores();
+        world.place_threads();
         world.begin_statistics();
     }
     let mut run = Run::new(world);
@@ -226,13 +229,20 @@ struct Read {
     loads: Vec<f64>,
 }
 
-fn observation(world: &World<'_>, before: &Read, now: &Read, loads: Vec<f64>) -> Observation {
+/// What was observed between two moments by a database whose workers may own data as `available` says.
+fn observation(
+    world: &World<'_>,
+    before: &Read,
+    now: &Read,
+    loads: Vec<f64>,
+    available: Vec<bool>,
+) -> Observation {
     let seconds = (now.counters.at_s - before.counters.at_s).max(1e-9);
     Observation {
         at_ns: (now.counters.at_s * 1e9) as u64,
         throughput_tps: (now.counters.committed - before.counters.committed) / seconds,
         loads,
-        available: world.available.clone(),
+        available,
         changed_platform: false,
         // Locks are not simulated.
         waits: 0.0,
@@ -253,6 +263,107 @@ fn read(world: &World<'_>) -> Read {
     Read { counters: world.counters(), loads: world.monitor.loads(&world.layout, world.kind.workers()) }
 }
 
+/// The adapting thread of a database: its controller, and its watch over the processing units of the workers.
+struct Adapting {
+    controller: Controller,
+    watch: CoreWatch,
+    looked_s: f64,
+    /// Set if workers have lost or regained their units since the last turn.
+    cores_changed: bool,
+    platform: Platform,
+}
+
+impl Adapting {
+    fn new(kind: MachineKind, settings: ControllerSettings) -> Result<Self, AdaptError> {
+        let (machine, workers) = (kind.machine(), kind.workers());
+        let cpus = machine.placement(workers);
+        let own: Vec<_> = cpus.iter().copied().map(Some).collect();
+        Ok(Self {
+            controller: Controller::new(settings)?,
+            watch: CoreWatch::new(settings.cores, &own, machine.placement(machine.usable_cpus().len())),
+            looked_s: 0.0,
+            cores_changed: false,
+            platform: Platform::new(&machine, &cpus)?,
+        })
+    }
+
+    /// By worker, whether it may own data.
+    fn available(&self) -> Vec<bool> {
+        (0..self.platform.worker_count()).map(|at| self.watch.has_unit(WorkerIndex(at as u32))).collect()
+    }
+
+    /// Lets time pass, and the controller look at the loads of short times, until cores have changed. Returns false when all phases are over.
+    fn sense(&mut self, run: &mut Run<'_>, step_s: f64) -> bool {
+        let mut seen = read(&run.world);
+        let began_s = run.world.now_s();
+        for time in 1..=SHORT_TIMES {
+            if !run.advance(began_s + step_s * f64::from(time) / f64::from(SHORT_TIMES)) {
+                return false;
+            }
+            let now = read(&run.world);
+            let observed = observation(&run.world, &seen, &now, loads_between(&seen, &now), self.available());
+            self.controller.sense(&observed);
+            self.look_after_cores(run, &observed);
+            seen = now;
+            if self.cores_changed {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Looks at the processing units of the workers, if that has not been done for a while.
+    fn look_after_cores(&mut self, run: &mut Run<'_>, observed: &Observation) {
+        let now_s = run.world.now_s();
+        if now_s - self.looked_s < CoreWatch::LOOK_EVERY.as_secs_f64() - 1e-9 {
+            return;
+        }
+        self.looked_s = now_s;
+        let sight = run.world.sight();
+        let changes = self.watch.look(observed.at_ns, sight.clone(), &[]);
+        run.world.run_on(&self.watch.units_wanted(&sight, &changes, &[]));
+        self.cores_changed |= changes.iter().any(|change| !matches!(change, CoreChange::Spare { .. }));
+        let of_change = |change| Decision::of_cores(observed.at_ns, observed.throughput_tps, change);
+        run.side.decisions.extend(changes.into_iter().map(of_change));
+    }
+
+    /// Lets the controller observe, and make a plan if it wants to.
+    fn turn(
+        &mut self,
+        run: &mut Run<'_>,
+        observed: Observation,
+    ) -> Result<Option<(Plan, Extents, Decision)>, AdaptError> {
+        let changed_platform = std::mem::take(&mut self.cores_changed);
+        let observed = Observation { changed_platform, ..observed };
+        let trigger = match self.controller.observe(&observed) {
+            Verdict::Wait(reason) => {
+                run.side.decisions.push(Decision::waited(&observed, reason));
+                if reason != WaitReason::TooFewSamples {
+                    self.controller.note(&run.world.take_statistics(), &self.platform)?;
+                }
+                return Ok(None);
+            }
+            Verdict::Evaluate(trigger) => trigger,
+        };
+        run.in_phase.evaluations += 1;
+        let trace = run.world.take_statistics();
+        let lost = (0..).map(WorkerIndex).zip(&observed.available).filter(|(_, here)| !**here);
+        let lost: Vec<WorkerIndex> = lost.map(|(worker, _)| worker).collect();
+        let platform = self.platform.clone().without(&lost)?;
+        let considered = self.controller.consider(trigger, &trace, &platform)?;
+        run.side.decisions.push(considered.decision.clone());
+        Ok(considered
+            .plan
+            .zip(considered.extents)
+            .map(|(plan, extents)| (plan, extents, considered.decision)))
+    }
+}
+
+/// The load of each worker between two moments.
+fn loads_between(before: &Read, now: &Read) -> Vec<f64> {
+    now.loads.iter().zip(&before.loads).map(|(now, before)| (now - before).max(0.0)).collect()
+}
+
 /// Runs all phases of a scenario on a database that adapts itself.
 ///
 /// # Errors
@@ -263,65 +374,52 @@ pub(crate) fn run_adaptive(
     seed: u64,
     settings: ControllerSettings,
 ) -> Result<Side, AdaptError> {
-    let platform = Platform::for_workers(&kind.machine(), kind.workers())?;
-    let mut controller = Controller::new(settings)?;
+    let mut adapting = Adapting::new(kind, settings)?;
     let mut run = Run::new(World::new(scenario, kind, seed));
     let (mut collected, mut seen) = (read(&run.world), read(&run.world));
     let mut waited_s = 0.0;
-    let mut available = run.world.available.clone();
     let mut judged: Option<(f64, f64, usize)> = None;
     loop {
-        let step_s = settings.interval.min(controller.interval()).as_secs_f64();
-        if !sense(&mut controller, &mut run, step_s) {
+        let step_s = settings.interval.min(adapting.controller.interval()).as_secs_f64();
+        if !adapting.sense(&mut run, step_s) {
             return Ok(run.side);
         }
         waited_s += step_s;
         let now = read(&run.world);
         judge(&mut run, &mut judged, &seen, &now);
-        let changed = available != run.world.available;
-        available.clone_from(&run.world.available);
-        let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
-        let glanced = observation(&run.world, &seen, &now, loads.collect());
-        let is_due = waited_s >= controller.interval().as_secs_f64() - 1e-9;
-        let noticed = if changed { None } else { controller.glance(&glanced) };
+        let cores_changed = adapting.cores_changed;
+        if !cores_changed && adapting.watch.is_in_doubt() {
+            // Whether a worker has lost its unit is known before long.
+            seen = now;
+            continue;
+        }
+        let glanced = observation(&run.world, &seen, &now, loads_between(&seen, &now), adapting.available());
+        let is_due = waited_s >= adapting.controller.interval().as_secs_f64() - 1e-9;
+        // Cores that have changed are for an observation, at once.
+        let noticed = if cores_changed { None } else { adapting.controller.glance(&glanced) };
         if let Some(reason) = noticed {
             run.side.decisions.push(Decision::waited(&glanced, reason));
             run.world.begin_statistics();
             (collected, waited_s) = (read(&run.world), 0.0);
         }
-        if noticed.is_some() || !is_due && !changed {
+        if noticed.is_some() || !is_due && !cores_changed {
             seen = read(&run.world);
             continue;
         }
         waited_s = 0.0;
-        let observed = observation(&run.world, &collected, &now, now.loads.clone());
-        let plan = turn(&mut controller, &mut run, &observed, &platform)?;
+        let observed = observation(&run.world, &collected, &now, now.loads.clone(), adapting.available());
+        let throughput_tps = observed.throughput_tps;
+        let plan = adapting.turn(&mut run, observed)?;
         collected = read(&run.world);
         if let Some((plan, extents, decision)) = plan {
             if !run.carry_out(&plan, &extents) {
                 return Ok(run.side);
             }
             collected = read(&run.world);
-            judged = decision.predicted.map(|predicted| (predicted.gain, observed.throughput_tps, run.phase));
+            judged = decision.predicted.map(|predicted| (predicted.gain, throughput_tps, run.phase));
         }
         seen = read(&run.world);
     }
-}
-
-/// Lets time pass, and the controller look at the loads of short times. Returns false when all phases are over.
-fn sense(controller: &mut Controller, run: &mut Run<'_>, step_s: f64) -> bool {
-    let mut seen = read(&run.world);
-    let began_s = run.world.now_s();
-    for time in 1..=SHORT_TIMES {
-        if !run.advance(began_s + step_s * f64::from(time) / f64::from(SHORT_TIMES)) {
-            return false;
-        }
-        let now = read(&run.world);
-        let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
-        controller.sense(&observation(&run.world, &seen, &now, loads.collect()));
-        seen = now;
-    }
-    true
 }
 
 /// Compares the second after a change with what was predicted of it, if the load is the same and clients ask all the time.
@@ -336,33 +434,6 @@ fn judge(run: &mut Run<'_>, judged: &mut Option<(f64, f64, usize)>, before: &Rea
     let after_tps = throughput(&before.counters, &now.counters, false);
     let measured_gain = 1.0 - before_tps / after_tps.max(1e-9);
     run.side.promises.push(Promise { at_s: now.counters.at_s, predicted_gain, measured_gain });
-}
-
-/// Lets the controller observe, and make a plan if it wants to.
-fn turn(
-    controller: &mut Controller,
-    run: &mut Run<'_>,
-    observed: &Observation,
-    platform: &Platform,
-) -> Result<Option<(Plan, Extents, Decision)>, AdaptError> {
-    let verdict = controller.observe(observed);
-    let trigger = match verdict {
-        Verdict::Wait(reason) => {
-            run.side.decisions.push(Decision::waited(observed, reason));
-            if reason != WaitReason::TooFewSamples {
-                controller.note(&run.world.take_statistics(), platform)?;
-            }
-            return Ok(None);
-        }
-        Verdict::Evaluate(trigger) => trigger,
-    };
-    run.in_phase.evaluations += 1;
-    let trace = run.world.take_statistics();
-    let lost = (0..).map(WorkerIndex).zip(&run.world.available).filter(|(_, here)| !**here);
-    let lost: Vec<WorkerIndex> = lost.map(|(worker, _)| worker).collect();
-    let considered = controller.consider(trigger, &trace, &platform.clone().without(&lost)?)?;
-    run.side.decisions.push(considered.decision.clone());
-    Ok(considered.plan.zip(considered.extents).map(|(plan, extents)| (plan, extents, considered.decision)))
 }
 
 /// Cycles of processor time, from ns.

@@ -62,6 +62,13 @@ impl Layout {
         Self { tables: rows.iter().enumerate().map(table).collect() }
     }
 
+    /// Returns whether it is one of tables with so many rows, on these workers.
+    pub(crate) fn is_of(&self, rows: &[u64], workers: &[u32]) -> bool {
+        let is_within = |(table, rows): (&TableLayout, &u64)| table.begins.iter().all(|begin| begin < rows);
+        let mut owners = self.tables.iter().flat_map(|table| &table.owners);
+        self.tables.iter().zip(rows).all(is_within) && owners.all(|owner| workers.contains(owner))
+    }
+
     pub(crate) fn owner(&self, table: u32, key: u64) -> u32 {
         let table = &self.tables[table as usize];
         table.owners[table.of(key)]

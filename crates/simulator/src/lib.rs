@@ -20,7 +20,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Owns: machines, messages, queues, noise, and the loop around the controller. Never: starts a thread, reads a clock or a file, knows the
+//! Owns: machines, their processing units, messages, queues, noise, and the loop around the controller. Never: starts a thread, reads a clock or a file, knows the
 //! engine, or uses the planner's formulas to say what anything costs.
 //!
 //! Invariant: the same scenario, machine, seed and settings give the same result.
@@ -30,6 +30,7 @@
 mod builtin;
 mod candidates;
 mod comparison;
+mod cores;
 mod driver;
 mod hardware;
 mod layout;

@@ -32,7 +32,7 @@
 //! Optional keys of a phase: `flip_seconds` (of the `hot` ranges only one is hot at a time, in turn), `wander_per_s` (by which
 //! share of the keys they move each second), `end_share` (the share of transactions that append a row), `arrivals_per_s` (transactions come at this
 //! rate, whether others have ended or not), `ebb_to` (the rate, or the number of clients, falls to this share in the middle of the phase
-//! and comes back), `lost_island` (the workers of that island have lost their cores).
+//! and comes back), `offline_island` (the processing units of that island are offline), `busy_island` (others run on its units, with a real-time priority).
 //!
 //! A simulated transaction stands for several where there are more than `events_per_s` on all workers: all times are
 //! stretched by the same factor, so that ratios stay what they are. By default a worker has as many as a worker of a database has records
@@ -182,9 +182,12 @@ pub struct PhaseSpec {
     /// The share to which the arrivals fall in the middle of the phase.
     #[serde(default)]
     pub ebb_to: Option<f64>,
-    /// The island whose workers have no cores of their own.
+    /// The island whose processing units are offline.
     #[serde(default)]
-    pub lost_island: Option<usize>,
+    pub offline_island: Option<usize>,
+    /// The island on whose processing units others run, with a real-time priority.
+    #[serde(default)]
+    pub busy_island: Option<usize>,
 }
 
 /// A range of keys that is used more than others.
@@ -284,6 +287,12 @@ impl Scenario {
             }
             if phase.arrivals_per_s.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
                 return wrong(format!("has no arrivals in phase '{}'; leave the rate out", phase.name));
+            }
+            if phase.offline_island.is_some() && phase.busy_island.is_some() {
+                return wrong(format!(
+                    "takes two islands in phase '{}'; one is all there may be",
+                    phase.name
+                ));
             }
             if phase.ebb_to.is_some_and(|to| !(to > 0.0 && to <= 1.0))
                 || phase.ebb_to.is_some() && phase.arrivals_per_s.is_none()

@@ -13,16 +13,18 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use atrapos_adapt::WorkloadTrace;
+use atrapos_adapt::{CoreSight, WorkerIndex, WorkloadTrace};
+use atrapos_topology::CpuSet;
 use smallvec::SmallVec;
 
+use crate::cores::Cores;
 use crate::hardware::{Hardware, MachineKind, SOFTWARE};
 use crate::layout::Layout;
 use crate::load::{Load, Transaction};
 use crate::monitor::Monitor;
 use crate::scenario::{PhaseSpec, Scenario};
 
-/// Times per second that the system takes a core away, and the mean duration, in ns.
+/// Times per second that the system takes a core away, whether or not it has anything to do, and the mean duration, in ns.
 const PREEMPTIONS_PER_S: f64 = 1.0;
 const PREEMPTION_NS: f64 = 1_000_000.0;
 /// The speed of a core differs by this standard deviation from one tenth of a second to the next.
@@ -73,8 +75,6 @@ struct Worker {
     speed: f64,
     speed_until_ns: f64,
     preempted_ns: f64,
-    /// Factor on all times while it shares a core.
-    shared: f64,
 }
 
 /// Counters at one moment.
@@ -112,7 +112,7 @@ pub(crate) struct World<'s> {
     pub(crate) monitor: Monitor,
     monitored_since_ns: f64,
     monitored_busy_ns: Vec<f64>,
-    pub(crate) available: Vec<bool>,
+    cores: Cores,
 }
 
 impl<'s> World<'s> {
@@ -128,14 +128,8 @@ impl<'s> World<'s> {
         let load = Load::new(scenario, dilation.round() as u64, seed);
         let layout = Layout::naive(&load.rows, workers, scenario.shifted_by);
         let monitor = Monitor::new(layout.cut(&load.rows), workers, dilation);
-        let worker = Worker {
-            free_ns: 0.0,
-            busy_ns: 0.0,
-            speed: 1.0,
-            speed_until_ns: 0.0,
-            preempted_ns: 0.0,
-            shared: 1.0,
-        };
+        let worker =
+            Worker { free_ns: 0.0, busy_ns: 0.0, speed: 1.0, speed_until_ns: 0.0, preempted_ns: 0.0 };
         let mut world = Self {
             scenario,
             kind,
@@ -157,7 +151,7 @@ impl<'s> World<'s> {
             monitor,
             monitored_since_ns: 0.0,
             monitored_busy_ns: vec![0.0; workers],
-            available: vec![true; workers],
+            cores: Cores::new(kind),
         };
         for _ in 0..scenario.sessions * workers {
             let at = world.noise.even() * 1e6;
@@ -185,11 +179,8 @@ impl<'s> World<'s> {
         let had_arrivals = phase > 0 && self.spec().arrivals_per_s.is_some();
         self.phase = phase;
         self.phase_began_ns = self.now_ns;
-        let island = self.kind.island_workers();
-        for worker in 0..self.workers.len() {
-            self.available[worker] = self.spec().lost_island != Some(worker / island);
-        }
-        self.share_cores();
+        self.cores.begin_phase(&self.scenario.phases[phase], self.now_ns);
+        self.place_threads();
         if self.spec().arrivals_per_s.is_some() {
             self.schedule(self.now_ns, Arrival::Come { phase: phase as u32 });
         } else if had_arrivals {
@@ -200,22 +191,25 @@ impl<'s> World<'s> {
         }
     }
 
-    /// A worker that has lost its core runs on that of another one, which shares it for as long as the first owns something.
-    pub(crate) fn share_cores(&mut self) {
-        let workers = self.workers.len();
-        self.workers.iter_mut().for_each(|worker| worker.shared = 1.0);
-        let owning =
-            |worker: usize| self.layout.tables.iter().any(|table| table.owners.contains(&(worker as u32)));
-        let owns: Vec<bool> = (0..workers).map(owning).collect();
-        for worker in (0..workers).filter(|worker| !self.available[*worker]) {
-            let heir = (1..workers)
-                .map(|step| (worker + step * self.kind.island_workers()) % workers)
-                .find(|heir| self.available[*heir]);
-            if let (Some(heir), true) = (heir, owns[worker]) {
-                self.workers[worker].shared = 2.0;
-                self.workers[heir].shared = 2.0;
-            }
+    /// Lets the threads run where they do with what their workers own now.
+    pub(crate) fn place_threads(&mut self) {
+        let mut owns = vec![false; self.workers.len()];
+        for owner in self.layout.tables.iter().flat_map(|table| &table.owners) {
+            owns[*owner as usize] = true;
         }
+        self.cores.place(&owns);
+    }
+
+    /// What a database sees of its processing units and of its workers' threads.
+    pub(crate) fn sight(&mut self) -> CoreSight {
+        let (now_ns, workers) = (self.now_ns, &self.workers);
+        self.cores.sight(now_ns, |worker| (workers[worker].free_ns - now_ns).max(0.0))
+    }
+
+    /// Lets the threads of workers run on other processing units.
+    pub(crate) fn run_on(&mut self, wanted: &[(WorkerIndex, CpuSet)]) {
+        wanted.iter().for_each(|(worker, cpus)| self.cores.run_on(worker.index(), cpus));
+        self.place_threads();
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -302,15 +296,19 @@ impl<'s> World<'s> {
             state.speed = (1.0 + SPEED_DEVIATION * self.noise.normal()).max(0.5);
             state.speed_until_ns = start + SPEED_NS;
         }
-        let mut took = ns * dilation * state.speed * state.shared;
+        let ran = ns * dilation * state.speed;
+        let mut took = ran * self.cores.stretch(worker as usize);
         if start >= state.preempted_ns {
             if state.preempted_ns > 0.0 {
-                took += self.noise.between_events(PREEMPTION_NS);
+                // What of it was over before there was anything to do has delayed nothing.
+                let away_ns = self.noise.between_events(PREEMPTION_NS);
+                took += (state.preempted_ns + away_ns - start).max(0.0);
             }
             state.preempted_ns = start + self.noise.between_events(1e9 / PREEMPTIONS_PER_S);
         }
         state.free_ns = start + took;
         state.busy_ns += took;
+        self.cores.book(worker as usize, ran, took);
         state.free_ns
     }
 

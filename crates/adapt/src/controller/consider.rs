@@ -7,6 +7,7 @@
 //! last attempt in the same situation.
 
 use super::flux::Outlook;
+use super::left::is_possible;
 use super::memory::{Candidate, Promise, Rejected, Trial};
 use super::{
     Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Stripes, Trigger, ns_between,
@@ -17,7 +18,7 @@ use crate::error::AdaptError;
 use crate::extents::Extents;
 use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
 use crate::platform::Platform;
-use crate::scheme::{PlannedScheme, TableScheme};
+use crate::scheme::PlannedScheme;
 use crate::search::{Settings, search};
 use crate::spread::{deal, spread};
 use crate::trace::WorkloadTrace;
@@ -59,7 +60,7 @@ enum Worth {
 
 /// Purposes of a repartitioning.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Necessary,
     Look,
     ForGain,
@@ -72,7 +73,8 @@ impl Controller {
     /// the observation; a [`Plan::today`] is the scheme of the trace.
     ///
     /// A plan is carried out
-    /// - at once, if today's scheme gives something to a worker that may own nothing, or workers came back;
+    /// - at once, if today's scheme gives something to a worker that may own nothing, or workers came back: then it is the scheme that they had,
+    ///   unless the statistics show that it is worse;
     /// - at once, if it gains [`gain_sure`](super::ControllerSettings::gain_sure) more than noise explains: as many standard
     ///   deviations of a worker's load as [`confidence`](super::ControllerSettings::confidence) says;
     /// - at once, if there are few samples, and they show all the same that it gains as much: a worker has nearly everything;
@@ -126,8 +128,10 @@ impl Controller {
         let workers = platform.available_count();
         let (workload, samples) = self.pooled(&latest, trace, workers);
         self.considered = samples.unwrap_or(f64::INFINITY);
-        let owners = today.tables().iter().flat_map(TableScheme::owners);
-        let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
+        let must = !is_possible(&today, platform);
+        if must {
+            self.leave(&today, trace);
+        }
         let deviation_pooled = deviation(samples, workers) * workload.divided_share();
         let noise = self.settings.confidence * deviation_pooled;
         if noise > NOISE_MAX && (must || !trigger.is_more_samples()) {
@@ -144,6 +148,12 @@ impl Controller {
         self.first_due &= !matches!(trigger, Trigger::First);
 
         let mut plan = plan(&workload, platform, &today, &planning)?;
+        if !must
+            && let Some(back) =
+                self.return_to_left(trigger, &plan, trace, platform, &planning.weights, noise)?
+        {
+            return Ok(back);
+        }
         let worse = self.worse.take().filter(|_| !must);
         if let Some(before) = worse
             // Where the statistics show what is wrong with the change, the way leads on, not back; they do not show who waits.
@@ -420,7 +430,13 @@ impl Controller {
         Considered { decision, plan: None, extents: None }
     }
 
-    fn repartition(&mut self, trigger: Trigger, plan: Plan, wanted: f64, kind: Kind) -> Considered {
+    pub(super) fn repartition(
+        &mut self,
+        trigger: Trigger,
+        plan: Plan,
+        wanted: f64,
+        kind: Kind,
+    ) -> Considered {
         let predicted = Self::predicted(&plan, wanted);
         self.repartition_as(trigger, plan, predicted, kind)
     }

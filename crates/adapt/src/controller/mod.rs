@@ -37,6 +37,7 @@
 mod consider;
 mod decision;
 mod flux;
+mod left;
 mod memory;
 mod settings;
 mod swing;
@@ -50,6 +51,7 @@ pub use settings::{ControllerSettings, Setting};
 use crate::attribution::attribute;
 use crate::cost::Weights;
 use crate::error::AdaptError;
+use crate::extents::KeyScheme;
 use crate::ids::WorkerIndex;
 use crate::mix::Mix;
 use crate::platform::Platform;
@@ -170,6 +172,8 @@ pub struct Controller {
     too_few: f64,
     /// The samples of the statistics that were considered last.
     considered: f64,
+    /// The scheme that was left because workers were lost.
+    left: Option<KeyScheme>,
     /// The samples that today's scheme was made from, or was looked at again with; `None` where it was not made for a gain.
     made_from: Option<f64>,
     /// The repartitioning that the next observation judges.
@@ -229,6 +233,7 @@ impl Controller {
             deviation: 0.0,
             too_few: 0.0,
             considered: 0.0,
+            left: None,
             made_from: None,
             trial: None,
             failures: Failures::default(),

@@ -104,20 +104,24 @@ fn what_is_steady_changes_nothing() {
 }
 
 #[test]
-fn a_unit_that_is_taken_is_missed_at_once_and_comes_back_after_a_time() {
+fn a_unit_that_is_taken_is_missed_at_once_and_used_at_once_when_it_is_back() {
     let mut world = World::new(2, 2);
     world.stays(3);
     world.set_mask(1, [0]);
     assert_eq!(world.until_changed(9), (1, vec![lost(1, CoreLoss::Taken)]));
     assert!(world.watch.has_unit(WorkerIndex(0)) && !world.watch.has_unit(WorkerIndex(1)));
     world.stays(20);
-    // It is there for a moment.
+    world.set_mask(1, [0, 1]);
+    assert_eq!(world.until_changed(9), (1, vec![back(1)]));
+    // It was there for a moment, and is again.
+    world.set_mask(1, [0]);
+    assert_eq!(world.until_changed(9), (1, vec![lost(1, CoreLoss::Taken)]));
     world.set_mask(1, [0, 1]);
     world.stays(3);
     world.set_mask(1, [0]);
     world.stays(10);
     world.set_mask(1, [0, 1]);
-    assert_eq!(world.until_changed(9), (6, vec![back(1)]));
+    assert_eq!(world.until_changed(20), (11, vec![back(1)]));
     world.set_mask(1, [1]);
     world.stays(20);
 }
@@ -131,7 +135,7 @@ fn a_unit_that_goes_offline_says_so() {
     world.sight.workers.iter_mut().for_each(|worker| worker.cpus = None);
     assert_eq!(world.until_changed(9), (1, vec![lost(1, CoreLoss::Offline)]));
     world.sight.online = Some(units([0, 1]));
-    assert_eq!(world.until_changed(9), (6, vec![back(1)]));
+    assert_eq!(world.until_changed(9), (1, vec![back(1)]));
 }
 
 #[test]
@@ -148,13 +152,52 @@ fn one_that_comes_and_goes_is_taken_back_ever_more_rarely() {
         waits.push(seconds - 1);
         world.set_mask(1, [1]);
     }
-    assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 320, 320]);
+    assert_eq!(waits, [0, 10, 20, 40, 80, 160, 320, 320, 320]);
     // One that has stayed for long is as good as any.
     world.stays(320 * 8);
     world.set_mask(1, [0]);
     assert_eq!(world.until_changed(1).1, [lost(1, CoreLoss::Taken)]);
     world.set_mask(1, [0, 1]);
-    assert_eq!(world.until_changed(1000), (6, vec![back(1)]));
+    assert_eq!(world.until_changed(1000), (1, vec![back(1)]));
+}
+
+#[test]
+fn a_worker_is_in_doubt_from_the_first_look_that_finds_it_stalled() {
+    let mut world = World::new(4, 4);
+    world.wants = vec![1.0; 4];
+    world.stays(3);
+    assert!(!world.watch.is_in_doubt());
+    (world.gets[2], world.idle[2]) = (0.05, 0.0);
+    world.stays(1);
+    assert!(world.watch.is_in_doubt());
+    world.gets[2] = 1.0;
+    world.stays(1);
+    assert!(!world.watch.is_in_doubt(), "it runs again");
+    world.gets[2] = 0.05;
+    world.stays(5);
+    assert!(world.watch.is_in_doubt());
+    assert_eq!(world.second().len(), 1);
+    assert!(!world.watch.is_in_doubt(), "it is known");
+}
+
+#[test]
+fn threads_follow_the_units_of_their_workers() {
+    let mut world = World::new(3, 3);
+    world.stays(2);
+    let wanted = |world: &World, changes: &[CoreChange], left_out: &[bool]| {
+        world.watch.units_wanted(&world.sight, changes, left_out)
+    };
+    assert_eq!(wanted(&world, &[], &[]), []);
+    // A mask that is wider than it need be, as that of a thread whose unit was offline; who is left out is left alone.
+    world.set_mask(0, 0..3);
+    world.set_mask(1, 0..3);
+    assert_eq!(wanted(&world, &[], &[false, true]), [(WorkerIndex(0), units([0]))]);
+    world.set_mask(0, [0]);
+    world.set_mask(1, [1]);
+    let stalled = [lost(2, CoreLoss::Stalled { got: 0.0 })];
+    assert_eq!(wanted(&world, &stalled, &[]), [(WorkerIndex(2), units(0..3))]);
+    world.set_mask(2, 0..3);
+    assert_eq!(wanted(&world, &[back(2)], &[]), [(WorkerIndex(2), units([2]))]);
 }
 
 #[test]

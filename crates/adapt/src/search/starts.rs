@@ -107,8 +107,9 @@ fn together(problem: &Problem<'_>) -> Vec<u32> {
     owner
 }
 
-/// Greatest load of a group of slices that synchronize, in units of a worker's share.
-const GROUP_MAX: f64 = 0.5;
+/// Greatest load of a group of slices that synchronize, in units of a worker's share. Groups are dealt as they are, so that a worker has up to half of one
+/// too much, and no single slice can leave it without synchronizing.
+const GROUP_MAX: f64 = 0.25;
 
 /// Slices that synchronize most in groups, wherever in their tables they are, and the groups in equal loads: pairs of rows that are
 /// used together in any order are on one worker.

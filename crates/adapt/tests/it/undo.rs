@@ -1,4 +1,4 @@
-//! A change that made things worse is undone, when it was the change.
+//! Ways back: a change that made things worse is undone, when it was the change, and workers that return have what they had.
 
 use crate::fixture::platform;
 use atrapos_adapt::{
@@ -81,7 +81,7 @@ fn turn_with(controller: &mut Controller, observed: &Observation, trace: &Worklo
 }
 
 /// The layout that the scheme of a plan means.
-fn layout(considered: &Considered) -> Layout {
+fn layout_of(considered: &Considered) -> Layout {
     let plan = considered.plan.as_ref().expect("a plan");
     let extents: &Extents = considered.extents.as_ref().expect("the extents of its slices");
     let table = &plan.scheme.tables()[0];
@@ -102,7 +102,7 @@ fn changed() -> (Controller, Layout, Layout) {
         "{}",
         considered.decision
     );
-    let after = layout(&considered);
+    let after = layout_of(&considered);
     assert_ne!(after, before);
     (controller, before, after)
 }
@@ -112,7 +112,7 @@ fn a_change_after_which_transactions_are_dearer_is_undone_and_not_made_again() {
     let (mut controller, before, after) = changed();
     let undone = turn(&mut controller, 2, 600.0, &trace(&after, |key| 3 * hot_start(key)));
     assert!(matches!(undone.decision.action, ControlAction::Undo { .. }), "{}", undone.decision);
-    assert_eq!(layout(&undone), before);
+    assert_eq!(layout_of(&undone), before);
     assert!(undone.decision.to_string().contains("the change is undone"), "{}", undone.decision);
     let next = turn(&mut controller, 3, 1_000.0, &trace(&before, hot_start));
     assert!(matches!(next.decision.cause, atrapos_adapt::Cause::Evaluated(Trigger::FollowUp { .. })));
@@ -159,4 +159,37 @@ fn a_change_that_makes_transactions_wait_for_locks_is_undone_and_not_made_again_
             assert!(!again.is_repartition(), "at {at_s} s: {again}");
         }
     }
+}
+
+/// The layout that a controller wants when worker 1 is back, which had left the scheme `before` for the time when it was lost.
+fn layout_of_return(before: &Layout, cycles_before: fn(u64) -> u64, cycles_after: fn(u64) -> u64) -> Layout {
+    let mut controller = Controller::new(ControllerSettings::default()).expect("the defaults make sense");
+    let machine = platform(MACHINE);
+    let alone = machine.clone().without(&[WorkerIndex(1)]).expect("one is left");
+    let mut turn = |at_s: u64, layout: &Layout, cycles: fn(u64) -> u64, is_there: bool| {
+        let trace = trace(layout, cycles);
+        let observed = Observation { available: vec![true, is_there], ..observation(at_s, 1_000.0, &trace) };
+        let verdict = controller.observe(&observed);
+        let Verdict::Evaluate(trigger @ Trigger::PlatformChanged { .. }) = verdict else {
+            panic!("not evaluated because of workers: {verdict:?}")
+        };
+        let platform = if is_there { &machine } else { &alone };
+        layout_of(&controller.consider(trigger, &trace, platform).expect("a decision"))
+    };
+    let after = turn(1, before, cycles_before, false);
+    assert!(after.iter().all(|(_, worker)| *worker == 0), "{after:?}");
+    turn(2, &vec![(0, 0)], cycles_after, true)
+}
+
+#[test]
+fn workers_that_are_back_have_what_they_had_unless_the_load_is_another_one() {
+    fn even(key: u64) -> u64 {
+        if key < 337 { 663 } else { 337 }
+    }
+    // No slice of the time alone begins at this key.
+    let before = vec![(0, 0), (337, 1)];
+    assert_eq!(layout_of_return(&before, even, even), before);
+    let other = layout_of_return(&before, even, |key| even(KEYS - 1 - key));
+    assert_ne!(other, before);
+    assert!(other.iter().any(|(_, worker)| *worker == 1), "{other:?}");
 }

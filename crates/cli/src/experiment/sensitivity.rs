@@ -73,7 +73,7 @@ pub(super) fn table<'s>(
 ) -> Result<Value, CliError> {
     let refer = |(scenario, kind): &(&'s Scenario, MachineKind)| {
         go_on()?;
-        let reference = Reference::of(scenario, *kind, seed).map_err(CliError::bad_input)?;
+        let reference = Reference::of(scenario, *kind, seed, *settings).map_err(CliError::bad_input)?;
         Ok(Case { scenario, kind: *kind, seed, reference })
     };
     let mut cases = Vec::new();

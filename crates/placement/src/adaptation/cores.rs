@@ -12,11 +12,8 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use atrapos_adapt::{
-    CoreChange, CoreLoss, CoreSight, CoreWatch, Decision, Platform, WorkerIndex, WorkerSight,
-};
+use atrapos_adapt::{CoreChange, CoreSight, CoreWatch, Decision, Platform, WorkerIndex, WorkerSight};
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::{WorkerId, affinity};
 use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine, ProcessorFiles};
@@ -25,9 +22,6 @@ use atrapos_transaction::jobs::on_all_workers;
 use super::observation::rate;
 use super::settings::AdaptationEvent;
 use super::{Adaptive, State};
-
-/// The least time between two looks.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Numbers that the system gives to threads; `None` for one that is not known by a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,7 +134,7 @@ impl Adaptive {
         {
             let mut state = self.lock();
             let since_ns = self.handle.clock().ns(now.since(state.looked));
-            if u128::from(since_ns) < LOOK_EVERY.as_nanos() {
+            if u128::from(since_ns) < CoreWatch::LOOK_EVERY.as_nanos() {
                 return;
             }
             state.looked = now;
@@ -152,7 +146,7 @@ impl Adaptive {
             let mut state = self.lock();
             let retired = state.retired.clone();
             let changes = state.watch.look(self.since_opening_ns(), sight.clone(), &retired);
-            let wanted = units_wanted(&state, &sight, &changes);
+            let wanted = state.watch.units_wanted(&sight, &changes, &retired);
             use CoreChange::{Begun, Moved, Spare};
             if changes.iter().any(|change| matches!(change, Moved { .. } | Begun { .. })) {
                 state.move_platform(sight.allowed.as_ref());
@@ -170,7 +164,7 @@ impl Adaptive {
             wanted
         };
         for (worker, cpus) in wanted {
-            self.source.run_on(threads, worker, &cpus);
+            self.source.run_on(threads, WorkerId(worker.0 as u16), &cpus);
         }
     }
 
@@ -206,30 +200,4 @@ impl State {
             self.platform = Some(platform);
         }
     }
-}
-
-/// Returns the workers whose threads are to run on other processing units than they may now, and those units.
-fn units_wanted(state: &State, sight: &CoreSight, changes: &[CoreChange]) -> Vec<(WorkerId, CpuSet)> {
-    let mut wanted = Vec::new();
-    for (worker, cpu) in state.watch.cpus().enumerate() {
-        let (Some(cpu), Some(mask)) = (cpu, sight.workers.get(worker).and_then(|of| of.cpus.as_ref())) else {
-            continue;
-        };
-        let index = WorkerIndex(worker as u32);
-        let own: CpuSet = [cpu].into_iter().collect();
-        let is_given = changes.iter().any(|change| {
-            use CoreChange::{Back, Begun, Moved};
-            matches!(change, Moved { worker, .. } | Back { worker, .. } | Begun { worker, .. } if *worker == index)
-        });
-        let is_stalled = changes.iter().any(|change| {
-            matches!(change, CoreChange::Lost { worker, loss: CoreLoss::Stalled { .. }, .. } if *worker == index)
-        });
-        let has_own = state.watch.has_unit(index) && !state.retired[worker] && mask.contains(cpu);
-        if (is_given || has_own) && *mask != own {
-            wanted.push((WorkerId(worker as u16), own));
-        } else if let Some(allowed) = sight.allowed.as_ref().filter(|_| is_stalled) {
-            wanted.push((WorkerId(worker as u16), allowed.clone()));
-        }
-    }
-    wanted
 }

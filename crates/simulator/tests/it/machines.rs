@@ -79,6 +79,11 @@ fn scenarios_that_contradict_themselves_are_refused() {
             "no shares of keys",
         ),
         ("seconds = 5.0", "seconds = 5.0, ebb_to = 0.1", "ebbs in phase 'p' without arrivals"),
+        (
+            "seconds = 5.0",
+            "seconds = 5.0, offline_island = 0, busy_island = 1",
+            "takes two islands in phase 'p'",
+        ),
         ("name = \"n\"", "nam = \"n\"", "this is not a scenario"),
     ] {
         let text = good.replace(from, to);
