@@ -479,6 +479,13 @@ impl Controller {
         if noise > NOISE_MAX {
             return self.verdict_on_few(busiest, noise);
         }
+        // Whole intervals of a load that swings do not tell where it will be: neither is a gain confirmed by them, nor does another change follow from one.
+        if let Some(ratio) = self.swing.ratio().filter(|_| !self.has_good_stripes()) {
+            let verdict = self.unless_rejected(Trigger::Swing { over_mean: ratio - 1.0 });
+            if matches!(verdict, Verdict::Evaluate(_)) {
+                return verdict;
+            }
+        }
         if self.candidate.is_some() {
             return Verdict::Evaluate(Trigger::Confirmation);
         }
