@@ -24,8 +24,8 @@ use crate::configuration::{Configuration, ConfigurationError, DomainConfiguratio
 use crate::inbox::GROUP_SLOTS;
 use crate::pump;
 use crate::structures::{
-    Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, Sessioned, Sessions, Shared,
-    SharedValue,
+    By, Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, Sessioned, Sessions, Shared,
+    SharedValue, Structure,
 };
 use crate::task::drop_quietly;
 use crate::waits::Waits;
@@ -34,6 +34,10 @@ use crate::{barrier, client::Client};
 
 /// Workers, and domains, that can ever exist at once.
 const COUNT_MAX: usize = 1024;
+
+/// Sentence for a route that leads nowhere: routes name workers and domains that exist, of the domains where the structure is.
+const STRANGE: &str =
+    "a handle was used with a client of other domains: use a client of the domains where its structure is";
 
 /// Reasons for which domains do not start or do not change.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +57,11 @@ pub enum DomainError {
     /// There is no such structure.
     #[error("there is no structure `{0}`")]
     NoSuchStructure(String),
+    /// The structure of this key was removed, or is one of other domains.
+    #[error(
+        "there is no structure with key {0} here: it was removed, or placed in other domains; use a handle of one that exists"
+    )]
+    NoSuchKey(Key),
     /// A structure of this name exists.
     #[error("a structure named `{0}` exists: remove it first, or choose another name")]
     NameTaken(String),
@@ -132,13 +141,13 @@ pub(crate) struct Threads {
 impl Inner {
     /// The worker of this number.
     pub(crate) fn worker(&self, index: u32) -> &Arc<WorkerShared> {
-        self.workers[index as usize].get().unwrap_or_else(|| unreachable!("routes name workers that exist"))
+        self.workers[index as usize].get().unwrap_or_else(|| panic!("{STRANGE}"))
     }
 
     /// The domain of this number.
     #[inline(always)]
     pub(crate) fn domain(&self, index: u32) -> &DomainShared {
-        self.domains[index as usize].get().unwrap_or_else(|| unreachable!("routes name domains that exist"))
+        self.domains[index as usize].get().unwrap_or_else(|| panic!("{STRANGE}"))
     }
 
     /// Some worker of a domain.
@@ -350,8 +359,14 @@ impl Domains {
         found.map(|(index, _)| index as u32).ok_or_else(|| DomainError::NoSuchDomain(name.to_owned()))
     }
 
-    fn find_place(&self, name: &str) -> Result<Arc<Place>, DomainError> {
-        self.inner.registry.named(name).ok_or_else(|| DomainError::NoSuchStructure(name.to_owned()))
+    fn find_place(&self, structure: Structure<'_>) -> Result<Arc<Place>, DomainError> {
+        let registry = &self.inner.registry;
+        match structure.0 {
+            By::Name(name) => {
+                registry.named(name).ok_or_else(|| DomainError::NoSuchStructure(name.to_owned()))
+            }
+            By::Key(key) => registry.place(key).ok_or(DomainError::NoSuchKey(key)),
+        }
     }
 
     /// The domain of this name, to place structures in.
@@ -411,13 +426,14 @@ impl Domains {
         Client::new(Arc::clone(&self.inner), crate::client::WINDOW_DEFAULT, true)
     }
 
-    /// Removes a structure: tasks that run later fail with [`TaskError::Removed`](crate::TaskError::Removed). It is dropped by its workers.
+    /// Removes a structure, by name, handle or key: tasks that run later fail with [`TaskError::Removed`](crate::TaskError::Removed). It is
+    /// dropped by its workers.
     ///
     /// # Errors
-    /// [`DomainError::NoSuchStructure`].
-    pub fn remove(&self, name: &str) -> Result<Change, DomainError> {
+    /// [`DomainError::NoSuchStructure`] or, by handle or key, [`DomainError::NoSuchKey`].
+    pub fn remove<'a>(&self, structure: impl Into<Structure<'a>>) -> Result<Change, DomainError> {
         let _one_at_a_time = self.inner.threads();
-        let place = self.find_place(name)?;
+        let place = self.find_place(structure.into())?;
         let holders = match place.route() {
             Route::Worker(worker) => vec![Arc::clone(self.inner.worker(worker))],
             Route::Domain(domain) => self.inner.live_workers_of(domain),
@@ -439,11 +455,11 @@ impl Domains {
     /// Puts a new value in the place of an owned structure, which heals it if it is poisoned; the old one is dropped by its worker.
     ///
     /// # Errors
-    /// [`DomainError::NoSuchStructure`] if it was removed.
+    /// [`DomainError::NoSuchKey`] if it was removed.
     pub fn replace<S: Send + 'static>(&self, structure: &Owned<S>, value: S) -> Result<Change, DomainError> {
         let _one_at_a_time = self.inner.threads();
         let Route::Worker(worker) = structure.place.route() else {
-            return Err(DomainError::NoSuchStructure(structure.name().to_owned()));
+            return Err(DomainError::NoSuchKey(structure.key()));
         };
         let owned = OwnedValue::new(structure.key(), value);
         let change = Change::new();

@@ -79,5 +79,5 @@ pub use configuration::{
 pub use domains::{DomainError, DomainReport, Domains, ShutdownReport, Site, StructureReport, WorkerReport};
 pub use operation::{GROUP_MAX, Group, Operation};
 pub use pump::Pump;
-pub use structures::{Key, Owned, Reach, Retries, Route, Sessioned, Sessions, Shared, Target};
+pub use structures::{Key, Owned, Reach, Retries, Route, Sessioned, Sessions, Shared, Structure, Target};
 pub use task::{Panic, TaskError};

@@ -7,7 +7,8 @@
 //! reclamation handle, made on that worker and never sent anywhere).
 //!
 //! # Invariants
-//! - The key of a structure is never used again: an index with a generation.
+//! - The key of a structure is never used again in this process, by other domains neither: an index with a generation that all registries
+//!   count together. So a handle that is used with a client of other domains finds nothing there.
 //! - An owned value is in exactly one place: in the [`Reach`] of one worker, or in a message between two.
 //! - A shared value lives as long as the registry or any worker's reach has it.
 //!
@@ -27,11 +28,45 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::task::{Failure, drop_quietly};
 
-/// The name of a structure among all that ever were.
+/// The number of a structure among all that ever were: what its handles have in common, also when its name is another's by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// One structure that a change is about: by its name (the structure that has it now), or by its handle or [`Key`] (that very structure).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Structure<'a>(pub(crate) By<'a>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By<'a> {
+    Name(&'a str),
+    Key(Key),
+}
+
+impl<'a> From<&'a str> for Structure<'a> {
+    fn from(name: &'a str) -> Self {
+        Self(By::Name(name))
+    }
+}
+
+impl<'a> From<&'a String> for Structure<'a> {
+    fn from(name: &'a String) -> Self {
+        Self(By::Name(name))
+    }
+}
+
+impl From<Key> for Structure<'_> {
+    fn from(key: Key) -> Self {
+        Self(By::Key(key))
+    }
 }
 
 /// A shared structure of which every worker has a session of its own.
@@ -144,6 +179,12 @@ macro_rules! handle {
             #[must_use]
             pub fn key(&self) -> Key {
                 self.place.key
+            }
+        }
+
+        impl<S> From<&$handle<S>> for Structure<'_> {
+            fn from(handle: &$handle<S>) -> Self {
+                handle.key().into()
             }
         }
     )*};
@@ -578,6 +619,14 @@ struct Entries {
     names: HashMap<String, Key>,
 }
 
+/// A generation that no key of this process has; zero is nobody's.
+fn next_generation() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1));
+    last.unwrap_or_else(|last| panic!("{last} structures were placed, and there are no more keys: restart"))
+        + 1
+}
+
 #[derive(Default)]
 struct Entry {
     generation: u32,
@@ -618,10 +667,11 @@ impl Registry {
             return None;
         }
         let index = entries.free.pop().unwrap_or_else(|| {
-            entries.entries.push(Entry { generation: 1, ..Entry::default() });
+            entries.entries.push(Entry::default());
             entries.entries.len() as u32 - 1
         });
         let entry = &mut entries.entries[index as usize];
+        entry.generation = next_generation();
         let key = Key { index, generation: entry.generation };
         let place = Arc::new(Place { key, name: name.to_owned(), kind, route: AtomicU32::new(route) });
         entry.place = Some(Arc::clone(&place));
@@ -637,7 +687,7 @@ impl Registry {
         if entry.generation != key.generation || entry.place.is_none() {
             return false;
         }
-        entry.generation += 1;
+        entry.generation = 0;
         let shared = entry.shared.take();
         if let Some(place) = entry.place.take() {
             place.route.store(REMOVED, Ordering::Release);

@@ -39,8 +39,10 @@ pub enum TaskError {
         "an earlier task panicked inside this owned structure: replace the structure before further tasks"
     )]
     Poisoned,
-    /// The structure was removed.
-    #[error("the structure was removed from its domain: place it again, or drop its handle")]
+    /// The structure was removed, or is one of other domains than the client's.
+    #[error(
+        "the structure was removed from these domains, or is in others: place it again, or drop its handle"
+    )]
     Removed,
     /// The session of its worker could not be made: making it panicked.
     #[error("making the structure's session for its worker panicked: mend `Sessions::session`")]

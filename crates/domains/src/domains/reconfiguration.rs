@@ -11,7 +11,7 @@ use atrapos_topology::CpuId;
 use super::{DomainError, Domains};
 use crate::change::Change;
 use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration};
-use crate::structures::{Place, Route};
+use crate::structures::{Place, Route, Structure};
 use crate::task::drop_quietly;
 use crate::worker::WorkerShared;
 
@@ -77,14 +77,18 @@ impl Domains {
         Ok(change)
     }
 
-    /// Moves a structure to another domain.
+    /// Moves a structure, by name, handle or key, to another domain.
     ///
     /// # Errors
     /// [`DomainError`] if either does not exist.
-    pub fn move_structure(&self, name: &str, to: &str) -> Result<Change, DomainError> {
+    pub fn move_structure<'a>(
+        &self,
+        structure: impl Into<Structure<'a>>,
+        to: &str,
+    ) -> Result<Change, DomainError> {
         let _one_at_a_time = self.inner.threads();
         self.refuse_if_closing()?;
-        let (place, to) = (self.find_place(name)?, self.find_domain(to)?);
+        let (place, to) = (self.find_place(structure.into())?, self.find_domain(to)?);
         let change = Change::new();
         if self.domain_of(&place) != Some(to) {
             self.move_place(&place, to, &change);
@@ -118,16 +122,16 @@ impl Domains {
         }
     }
 
-    /// Makes a new domain of the youngest `workers` workers of a domain and the structures named.
+    /// Makes a new domain of the youngest `workers` workers of a domain and the structures given, by name, handle or key.
     ///
     /// # Errors
     /// [`DomainError`] if anything does not exist, the name is taken, or no worker would be left.
-    pub fn split(
+    pub fn split<'a, S: Into<Structure<'a>> + Copy>(
         &self,
         domain: &str,
         new: &str,
         workers: usize,
-        structures: &[&str],
+        structures: &[S],
     ) -> Result<Change, DomainError> {
         let mut threads = self.inner.threads();
         self.refuse_if_closing()?;
@@ -135,7 +139,8 @@ impl Domains {
         if self.find_domain(new).is_ok() {
             return Err(ConfigurationError::NameTwice(new.to_owned()).into());
         }
-        let moved = structures.iter().map(|name| self.find_place(name)).collect::<Result<Vec<_>, _>>()?;
+        let moved = structures.iter().map(|&structure| self.find_place(structure.into()));
+        let moved = moved.collect::<Result<Vec<_>, _>>()?;
         let all = self.inner.live_workers_of(from);
         if workers == 0 || workers >= all.len() {
             return Err(DomainError::LastWorker(if workers == 0 { new } else { domain }.to_owned()));

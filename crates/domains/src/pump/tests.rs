@@ -217,7 +217,7 @@ impl Run {
             4 => {
                 self.named += 1;
                 let new = format!("n{}", self.named);
-                let is_split = self.domains.split(&one, &new, 1, &[&structure]).is_ok();
+                let is_split = self.domains.split(&one, &new, 1, &[structure.as_str()]).is_ok();
                 if is_split {
                     self.names.push(new);
                 }

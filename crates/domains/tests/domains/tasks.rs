@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
-use atrapos_domains::{Configuration, ConfigurationError, Domains, Retries, Sessions, TaskError, Why};
+use atrapos_domains::{
+    CallError, Configuration, ConfigurationError, DomainError, Domains, Retries, Sessions, TaskError, Why,
+};
 use atrapos_topology::Machine;
 
 use crate::{start, start_with_slots};
@@ -264,6 +266,52 @@ fn structures_are_dropped_once_by_removal_or_at_the_end() {
     drop(client);
     drop(domains);
     assert_eq!(Arc::strong_count(&alive), 1, "the end drops them");
+}
+
+/// A name is whose it is now; a handle and a key mean one structure, also when its name is another's.
+#[test]
+fn structures_are_moved_and_removed_by_handle_and_by_key() {
+    let domains = start(&[("d", 2), ("e", 1)]);
+    let (d, e) = (domains.at("d").expect("d"), domains.at("e").expect("e"));
+    let home = |name: &str| {
+        let report = domains.report();
+        let home = report.iter().find(|domain| domain.structures.iter().any(|structure| structure == name));
+        home.map(|domain| domain.name.clone())
+    };
+    let first = d.place_owned("x", 1).expect("free");
+    let shared = d.place("shared", 2).expect("free");
+    domains.move_structure(&first, "e").expect("it exists").wait();
+    domains.move_structure(shared.key(), "e").expect("it exists").wait();
+    assert_eq!((home("x").as_deref(), home("shared").as_deref()), (Some("e"), Some("e")));
+    domains.remove(&first).expect("it exists").wait();
+    assert_eq!(home("x"), None);
+    let second = e.place_owned("x", 3).expect("the name is free again");
+    let gone = domains.remove(first.key()).expect_err("it was removed");
+    assert!(matches!(gone, DomainError::NoSuchKey(key) if key == first.key()), "{gone}");
+    assert!(domains.move_structure(&first, "d").is_err() && domains.replace(&first, 4).is_err());
+    assert_eq!(home("x").as_deref(), Some("e"), "the structure that has the name is untouched");
+    domains.split("d", "f", 1, &[&second]).expect("there are two workers").wait();
+    domains.move_structure(&second, "f").expect("it exists").wait();
+    let mut client = domains.client();
+    assert_eq!(client.call_blocking(&second, |second| *second).expect("it runs"), 3);
+    domains.remove("x").expect("the name is of the second").wait();
+    assert!(domains.remove(second.key()).is_err());
+    domains.remove(&shared).expect("it exists").wait();
+    assert!(matches!(domains.remove("shared"), Err(DomainError::NoSuchStructure(_))));
+}
+
+/// Handles of other domains have keys that are nobody's here, whatever lies at the same place.
+#[test]
+fn a_handle_of_other_domains_is_refused() {
+    let (here, elsewhere) = (start(&[("d", 1)]), start(&[("d", 1)]));
+    let number = here.at("d").expect("d").place_owned("number", 7_u64).expect("free");
+    let text = elsewhere.at("d").expect("d").place_owned("text", String::from("text")).expect("free");
+    let mut client = here.client();
+    let strange = client.call_blocking(&text, |text| text.len());
+    assert!(matches!(strange, Err(CallError::Failed(TaskError::Removed))), "{strange:?}");
+    assert!(matches!(here.remove(&text), Err(DomainError::NoSuchKey(_))));
+    assert_eq!(client.call_blocking(&number, |number| *number).expect("it runs"), 7);
+    assert_eq!(elsewhere.client().call_blocking(&text, |text| text.len()).expect("it runs"), 4);
 }
 
 #[test]
