@@ -109,6 +109,13 @@ impl DomainShared {
     }
 }
 
+/// Requests that ended without having run, or did not end, by the name of their first structure.
+#[derive(Debug, Default)]
+pub(crate) struct NotDone {
+    pub(crate) refused: BTreeMap<String, u64>,
+    pub(crate) unanswered: BTreeMap<String, u64>,
+}
+
 /// Everything that clients, workers and whoever changes them share.
 pub(crate) struct Inner {
     pub(crate) machine: Machine,
@@ -117,7 +124,7 @@ pub(crate) struct Inner {
     workers: Box<[OnceLock<Arc<WorkerShared>>]>,
     domains: Box<[OnceLock<DomainShared>]>,
     closing: AtomicBool,
-    refused: Mutex<BTreeMap<String, u64>>,
+    not_done: Mutex<NotDone>,
     /// One change at a time.
     changing: Mutex<Threads>,
     stepped: bool,
@@ -165,14 +172,9 @@ impl Inner {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes tasks that were refused at the end, by structure.
-    pub(crate) fn note_refused(&self, refused: &HashMap<Key, u64>) {
-        let mut by_name = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        for (&key, count) in refused {
-            let name =
-                self.registry.place(key).map_or_else(|| "(removed)".to_owned(), |place| place.name.clone());
-            *by_name.entry(name).or_default() += count;
-        }
+    /// What is not done at the end, as far as workers have said so.
+    pub(crate) fn not_done(&self) -> MutexGuard<'_, NotDone> {
+        self.not_done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn all_workers(&self) -> impl Iterator<Item = &Arc<WorkerShared>> {
@@ -190,13 +192,16 @@ pub struct Domains {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The work that a shutdown left undone.
+/// The work that a shutdown left undone. It counts requests: the tasks of a burst travel several in one, those of a bulk all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShutdownReport {
-    /// Tasks that were refused, by the name of their first structure.
+    /// Requests that were refused, by the name of their first structure.
     pub refused: BTreeMap<String, u64>,
     /// Workers that were still inside a task at the deadline; their threads and structures are left behind.
     pub still_running: Vec<u32>,
+    /// Requests that had no answer when the report was made, by the name of their first structure: those that a worker in `still_running`
+    /// is inside of, and those that wait behind them. They run or are refused if that worker's task ever ends.
+    pub unanswered: BTreeMap<String, u64>,
 }
 
 /// One worker, as a report shows it.
@@ -277,7 +282,7 @@ impl Domains {
             workers: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
             domains: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
             closing: AtomicBool::new(false),
-            refused: Mutex::default(),
+            not_done: Mutex::default(),
             changing: Mutex::default(),
             stepped,
         });
@@ -565,8 +570,13 @@ impl Domains {
                 still_running.push(index as u32);
             }
         }
-        let refused = self.inner.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        ShutdownReport { refused, still_running }
+        let mut not_done = self.inner.not_done();
+        let left = self.inner.all_workers().map(|worker| &worker.buffer).filter(|buffer| !buffer.is_dead());
+        for key in left.flat_map(|buffer| buffer.requests()) {
+            *not_done.unanswered.entry(self.inner.registry.name_of(key)).or_default() += 1;
+        }
+        let NotDone { refused, unanswered } = std::mem::take(&mut *not_done);
+        ShutdownReport { refused, still_running, unanswered }
     }
 }
 

@@ -15,16 +15,15 @@ use crate::sync::Arc;
 use crate::task::{Outcome, TaskTable};
 
 /// A table whose functions a model never calls.
-static TABLE: TaskTable = TaskTable { run, drop_request, drop_reply, key };
+static TABLE: TaskTable = TaskTable { run, drop_request, drop_reply };
 
-unsafe fn run(_: *mut u8, _: *mut u8, _: &Reach) -> Outcome {
+unsafe fn run(_: Key, _: *mut u8, _: *mut u8, _: &Reach) -> Outcome {
     Outcome::Done
 }
 unsafe fn drop_request(_: *mut u8) {}
 unsafe fn drop_reply(_: *mut u8, _: *mut u8) {}
-unsafe fn key(_: *const u8) -> Key {
-    Key { index: 0, generation: 0 }
-}
+/// The structure that all requests are about.
+const KEY: Key = Key { index: 0, generation: 1 };
 
 fn write(address: *mut u8, value: u64) {
     // SAFETY: the model's protocol lends the memory, eight bytes at least; loom reports it if it does not.
@@ -55,7 +54,7 @@ fn loom_turns() {
         });
         for number in 0..2 {
             write(buffer.payload(0), number);
-            buffer.publish(0, &TABLE);
+            buffer.publish(0, KEY, &TABLE);
             while !buffer.is_answered(0) {
                 thread::yield_now();
             }
@@ -85,7 +84,7 @@ fn loom_sleep() {
             }
         });
         write(buffer.payload(0), 1);
-        buffer.publish(0, &TABLE);
+        buffer.publish(0, KEY, &TABLE);
         barrier::light();
         parker.wake_after_fence();
         worker.join().expect("the worker ends");

@@ -103,9 +103,10 @@ impl Ring {
         debug_assert!(self.is_free(at));
         let slot = self.first + at;
         self.seats[at].store(TAKEN, Ordering::Relaxed);
+        let (first, rest) = T::split(keys);
         // SAFETY: the seat is free, so it is the client's turn in this slot.
-        unsafe { write_request::<T, J>(self.buffer.payload(slot), keys, job) };
-        self.buffer.publish(slot, table::<T, J>());
+        unsafe { write_request::<T, J>(self.buffer.payload(slot), rest, job) };
+        self.buffer.publish(slot, first, table::<T, J>());
         barrier::light();
         self.wake_server();
     }

@@ -35,6 +35,19 @@ pub struct Key {
     pub(crate) generation: u32,
 }
 
+impl Key {
+    /// The key as one word, which threads can share.
+    #[inline(always)]
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self { index: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.index, self.generation)
@@ -206,6 +219,13 @@ pub trait Target: 'static {
     /// The names of the structures, as a request carries them.
     #[doc(hidden)]
     type Keys: Copy + Send + 'static;
+    /// The names of the structures but the first.
+    #[doc(hidden)]
+    type Rest: Copy + Send + 'static;
+    #[doc(hidden)]
+    fn split(keys: Self::Keys) -> (Key, Self::Rest);
+    #[doc(hidden)]
+    fn join(first: Key, rest: Self::Rest) -> Self::Keys;
     /// The access that a task gets: `&mut S`, `&S`, `(&S, &mut Session)`, or a tuple of these.
     type Access<'a>;
     #[doc(hidden)]
@@ -234,6 +254,15 @@ pub trait Target: 'static {
 macro_rules! as_target {
     () => {
         type Keys = Key;
+        type Rest = ();
+        #[inline(always)]
+        fn split(keys: Key) -> (Key, ()) {
+            (keys, ())
+        }
+        #[inline(always)]
+        fn join(first: Key, (): ()) -> Key {
+            first
+        }
         #[inline(always)]
         fn keys(&self) -> Key {
             self.place.key
@@ -299,6 +328,13 @@ macro_rules! tuple_target {
         #[allow(non_snake_case, reason = "the types of a tuple name its fields")]
         impl<$first: Target<Keys = Key>, $($other: Target<Keys = Key>),+> Target for ($first, $($other),+) {
             type Keys = [Key; 1 $(+ { let _ = stringify!($other); 1 })+];
+            type Rest = [Key; 0 $(+ { let _ = stringify!($other); 1 })+];
+            fn split([first, rest @ ..]: Self::Keys) -> (Key, Self::Rest) {
+                (first, rest)
+            }
+            fn join(first: Key, [$($other),+]: Self::Rest) -> Self::Keys {
+                [first, $($other),+]
+            }
             type Access<'a> = ($first::Access<'a>, $($other::Access<'a>),+);
             fn keys(&self) -> Self::Keys {
                 let ($first, $($other),+) = self;
@@ -704,6 +740,11 @@ impl Registry {
         let entries = self.entries();
         let entry = entries.entries.get(key.index as usize)?;
         if entry.generation == key.generation { entry.place.clone() } else { None }
+    }
+
+    /// The name of a structure, for people.
+    pub(crate) fn name_of(&self, key: Key) -> String {
+        self.place(key).map_or_else(|| "(removed)".to_owned(), |place| place.name.clone())
     }
 
     /// The place of a name.

@@ -10,7 +10,7 @@
 //! - A structure that is to come was sent before its route was changed: so it is among the messages when a task asks for it.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ impl WorkerShared {
             tasks: self.tasks.load(Ordering::Relaxed),
             busy_steps: self.busy_steps.load(Ordering::Relaxed),
             free_slots: self.buffer.free_slots(),
-            requests: self.buffer.requests(),
+            requests: self.buffer.requests().len(),
         }
     }
 
@@ -366,11 +366,16 @@ impl Worker {
 
     /// Refuses what is left, and says so to the clients.
     fn end(&mut self) {
-        let mut refused: HashMap<Key, u64> = HashMap::new();
+        let inner = Arc::clone(&self.inner);
+        // Locked all the while: whoever reports sees all of this buffer's requests as they were, or none of them.
+        let mut not_done = inner.not_done();
         for polled in &mut self.polled {
-            polled.end(&mut |key| *refused.entry(key).or_default() += 1);
+            polled.end(&mut |key, refused| {
+                let counts = if refused { &mut not_done.refused } else { &mut not_done.unanswered };
+                *counts.entry(inner.registry.name_of(key)).or_default() += 1;
+            });
         }
-        self.inner.note_refused(&refused);
+        drop(not_done);
         self.polled.clear();
         self.shared.ended.store(true, Ordering::Release);
     }

@@ -190,12 +190,50 @@ fn shutdown_says_what_was_not_done() {
     let mut client = domains.client();
     let (barrier, running) = occupy(&mut client, &gate);
     let waiting = client.try_call(&counter, |counter: &mut i32| *counter += 1).expect("there is room");
+    let mut burst = domains.client().burst::<_, ()>(&counter, 4).expect("there are slots");
+    burst.push(|counter| *counter += 1).expect("it is pushed");
     let report = domains.shutdown(Duration::ZERO);
     assert_eq!(report.still_running, [0], "the worker is inside a task");
+    let unanswered = [("counter", 2), ("gate", 1)].map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(
+        report.unanswered,
+        unanswered.into(),
+        "of the tasks that wait, and of the one that it is inside of"
+    );
+    assert_eq!(report.refused, [].into(), "nothing was taken from a worker that may run it yet");
     assert_eq!(client.try_call(&counter, |_| ()).expect_err("it is over").why, Why::ShutDown);
     barrier.wait();
     running.wait().expect("it was running, and ran");
     assert!(matches!(waiting.wait(), Err(TaskError::ShutDown)));
+}
+
+/// A worker passes a task on to one that is inside another; at the end, the one behind it in its ring is refused, and it is named.
+#[test]
+fn shutdown_names_what_was_passed_on_to_a_worker_that_does_not_end() {
+    let domains = start(&[("d", 1), ("e", 1)]);
+    let (d, e) = (domains.at("d").expect("d"), domains.at("e").expect("e"));
+    let gates = [d.place("gate d", ()).expect("free"), e.place("gate e", ()).expect("free")];
+    let probe = d.place("probe", ()).expect("free");
+    let counter = d.place_owned("counter", 0).expect("free");
+    let mut client = domains.client();
+    let mut holder = domains.client();
+    let [(let_go, running), (inside, endless)] = gates.map(|gate| occupy(&mut holder, &gate));
+    let add = |counter: &mut i32| *counter += 1;
+    let [passed, behind] = [(); 2].map(|()| client.try_call(&counter, add).expect("there is room"));
+    let change = domains.move_structure(&counter, "e").expect("it exists");
+    let_go.wait();
+    running.wait().expect("it runs");
+    change.wait();
+    // Its ring lies behind the others: once it is served, the worker has met the tasks on what is gone.
+    domains.client().call_blocking(&probe, |()| ()).expect("it runs");
+    let report = domains.shutdown(Duration::ZERO);
+    assert_eq!(report.still_running, [1]);
+    assert_eq!(report.refused, [("counter".to_owned(), 1)].into());
+    assert_eq!(report.unanswered, ["counter", "gate e"].map(|name| (name.to_owned(), 1)).into());
+    assert!(matches!(behind.wait(), Err(TaskError::ShutDown)));
+    assert!(matches!(passed.wait(), Err(TaskError::ShutDown)));
+    inside.wait();
+    endless.wait().expect("it was running, and ran");
 }
 
 #[test]
