@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::chunk::{Chunk, Results, RunChunk};
-use crate::client::{Client, Refused, Why, lease, take_blocking};
+use crate::client::{Client, Refused, Why, lease_for, routes_of, take_blocking, versioned};
 use crate::domains::Inner;
 use crate::operation::Operation;
 use crate::planted::{Bug, planted};
@@ -63,21 +63,6 @@ pub struct Burst<T: Target, R: Send + 'static> {
     next_seat: usize,
 }
 
-/// The route with the version of the domain's list of workers.
-#[inline(always)]
-fn versioned(inner: &Inner, route: Route) -> (Route, u32) {
-    match route {
-        Route::Domain(domain) => (route, inner.domain(domain).version()),
-        Route::Worker(_) | Route::Removed => (route, 0),
-    }
-}
-
-fn routes_of<T: Target>(inner: &Inner, target: &T) -> Vec<(Route, u32)> {
-    let mut routes = Vec::new();
-    target.each_route(&mut |route| routes.push(versioned(inner, route)));
-    routes
-}
-
 impl Client {
     /// Begins a burst of up to `size` tasks under way (1 to [`BURST_MAX`]); its slots and its memory are its own.
     ///
@@ -90,8 +75,7 @@ impl Client {
     ) -> Result<Burst<T, R>, Why> {
         let inner = Arc::clone(self.inner());
         let routes = routes_of(&inner, target);
-        let worker = self.worker_of(target)?;
-        let ring = lease(&inner, worker, BURST_SLOTS, None)?;
+        let ring = lease_for(&inner, target, BURST_SLOTS)?;
         let size = size.clamp(1, BURST_MAX);
         let spare = (0..=SENT_MAX).map(|_| Chunk::new(size)).collect();
         Ok(Burst {
@@ -389,11 +373,8 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// Leases a ring where the target is now. Where that cannot be, the old one goes on, whose worker passes the tasks on or says why not.
     #[cold]
     fn follow(&mut self) {
-        let mut client = Client::new(Arc::clone(&self.inner), 1, false);
         let routes = routes_of(&self.inner, &self.target);
-        let ring =
-            client.worker_of(&self.target).and_then(|worker| lease(&self.inner, worker, BURST_SLOTS, None));
-        if let Ok(ring) = ring {
+        if let Ok(ring) = lease_for(&self.inner, &self.target, BURST_SLOTS) {
             (self.ring, self.routes, self.next_seat) = (ring, routes, 0);
         }
     }

@@ -22,6 +22,7 @@ use atrapos_topology::{CpuId, Machine};
 use crate::change::Change;
 use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement};
 use crate::inbox::GROUP_SLOTS;
+use crate::planted::{Bug, planted};
 use crate::pump;
 use crate::structures::{
     By, Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, Sessioned, Sessions, Shared,
@@ -175,6 +176,13 @@ impl Inner {
     /// What is not done at the end, as far as workers have said so.
     pub(crate) fn not_done(&self) -> MutexGuard<'_, NotDone> {
         self.not_done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has clients that wait for slots look where their structures are now, and which workers are there.
+    pub(crate) fn wake_waiting(&self) {
+        if !planted(Bug::ChangeUnsaid) {
+            self.all_workers().for_each(|worker| worker.buffer.wake_waiting());
+        }
     }
 
     fn all_workers(&self) -> impl Iterator<Item = &Arc<WorkerShared>> {
@@ -338,6 +346,7 @@ impl Domains {
         threads.workers += 1;
         slot.set(shared).unwrap_or_else(|_| unreachable!("numbers are given once"));
         self.inner.domain(domain).set_workers(|workers| workers.push(index as u32));
+        self.inner.wake_waiting();
         Ok(index as u32)
     }
 
@@ -446,6 +455,7 @@ impl Domains {
         };
         let key = place.key;
         self.inner.registry.remove(key);
+        self.inner.wake_waiting();
         let change = Change::new();
         for worker in holders {
             let done = change.step();

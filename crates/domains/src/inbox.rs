@@ -227,7 +227,9 @@ impl Buffer {
             .find(|&first| one_group(first) && fits(first))
             .or_else(|| starts.find(|&first| fits(first)));
         let Some(first) = first else {
-            leases.waiting.extend(waker.cloned());
+            let is_new = |waker: &&Waker| !leases.waiting.iter().any(|waiting| waiting.will_wake(waker));
+            let new = waker.filter(is_new).cloned();
+            leases.waiting.extend(new);
             return None;
         };
         leases.used[first..first + count].fill(true);
@@ -277,6 +279,12 @@ impl Buffer {
         } else {
             Vec::new()
         }
+    }
+
+    /// Wakes who waits for slots, to look elsewhere.
+    pub(crate) fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut lock(&self.leases).waiting);
+        wake_all(waiting);
     }
 
     /// The worker that serves the buffer.

@@ -22,6 +22,10 @@ pub(crate) enum Bug {
     ChangeRingEarly,
     /// An ordered client notes the first structure of a task only.
     OrderByFirst,
+    /// A client asks the nearest worker of a domain for slots, and no other.
+    LeaseNearestOnly,
+    /// A change of the domains does not wake the clients that wait for slots.
+    ChangeUnsaid,
     /// A client that finds slots of one that is gone does not wake those that wait for some.
     ForgetWaiting,
     /// A burst that is turned to another target does not send first what it has gathered.

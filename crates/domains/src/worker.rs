@@ -318,6 +318,7 @@ impl Worker {
         };
         Self::send_owned(owned, to);
         place.route.store(to.index, Ordering::Release);
+        self.inner.wake_waiting();
     }
 
     /// Sends an owned structure; its route is changed afterwards.

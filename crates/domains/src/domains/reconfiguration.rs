@@ -72,6 +72,7 @@ impl Domains {
         };
         self.inner.domain(index).set_workers(|workers| workers.retain(|&worker| worker != leaving.index));
         let change = Change::new();
+        self.inner.wake_waiting();
         let (heir, done) = (Arc::clone(heir), change.step());
         leaving.tell(Box::new(move |worker| worker.leave(heir, done)));
         Ok(change)
@@ -102,6 +103,7 @@ impl Domains {
         match place.route() {
             Route::Domain(from) => {
                 place.route.store(to, Ordering::Release);
+                self.inner.wake_waiting();
                 for worker in self.inner.live_workers_of(from) {
                     let done = change.step();
                     worker.tell(Box::new(move |worker| {
@@ -152,6 +154,7 @@ impl Domains {
         let change = Change::new();
         self.inner.domain(from).set_workers(|list| list.truncate(staying.len()));
         self.inner.domain(to).set_workers(|list| list.extend(leaving.iter().map(|worker| worker.index)));
+        self.inner.wake_waiting();
         leaving.iter().for_each(|worker| join(worker, to, &change));
         for place in self.inner.registry.places() {
             let is_moved = moved.iter().any(|moved| moved.key == place.key);
@@ -186,6 +189,7 @@ impl Domains {
             }
         }
         self.inner.domain(from).set_workers(Vec::clear);
+        self.inner.wake_waiting();
         workers.iter().for_each(|worker| join(worker, to, &change));
         Ok(change)
     }
