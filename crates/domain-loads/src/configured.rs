@@ -440,7 +440,7 @@ pub(crate) fn run_with(
     let mut adapter = match &settings.adapt {
         Some(adapt) => {
             // They are in the way of changes, and no structures of anybody's.
-            seats.iter().flatten().try_for_each(|seat| domains.remove(seat.name()).map(Change::wait))?;
+            seats.iter().flatten().try_for_each(|seat| domains.remove(seat).and_then(Change::wait))?;
             Some(Adapter::new(adapt, known(&planned), beside))
         }
         None => None,

@@ -344,7 +344,7 @@ impl<H: Handle> Rounds for Loaded<H> {
 
     fn empty(&mut self) -> Result<(), LoadError> {
         for part in 0..std::mem::take(&mut self.handles).len() {
-            self.domains.remove(&structure_name(part))?.wait();
+            self.domains.remove(&structure_name(part))?.wait()?;
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Route, Target};
 use crate::task::TaskError;
+use crate::waits::Waiting;
 
 /// The size that did best on average in the paper.
 pub const BURST_DEFAULT: usize = 14;
@@ -156,14 +157,14 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// ```
     ///
     /// # Errors
-    /// [`Why`] the task was not added: the domains are shutting down.
+    /// [`Why`] the task was not added: the domains are shutting down, or this is inside a task whose worker would wait for itself.
     #[inline]
     pub fn push<F>(&mut self, task: F) -> Result<Option<Result<R, TaskError>>, Why>
     where
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
     {
         self.refuse_if_closing()?;
-        let oldest = self.make_room();
+        let oldest = self.make_room()?;
         self.filling.push_closure(task);
         self.pushed();
         Ok(oldest)
@@ -179,7 +180,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         operation: O,
     ) -> Result<Option<Result<R, TaskError>>, Why> {
         self.refuse_if_closing()?;
-        let oldest = self.make_room();
+        let oldest = self.make_room()?;
         self.filling.push_operation(operation);
         self.pushed();
         Ok(oldest)
@@ -199,16 +200,20 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// let [a, b] = counters.map(Result::unwrap);
     /// let mut burst = domains.client().burst(&a, 14)?;
     /// burst.push(|a| *a += 1)?;
-    /// burst.turn_to(&b);
+    /// burst.turn_to(&b)?;
     /// burst.push(|b| *b += 1)?;
     /// assert_eq!(burst.drain().filter(Result::is_ok).count(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn turn_to(&mut self, target: &T) {
+    ///
+    /// # Errors
+    /// [`Why::WouldDeadlock`] where it would have to wait inside a task whose worker would wait for itself; it stays as it is.
+    pub fn turn_to(&mut self, target: &T) -> Result<(), Why> {
         if !self.try_turn_to(target) {
-            self.receive();
+            self.receive()?;
             self.try_turn_to(target);
         }
+        Ok(())
     }
 
     /// Turns the burst to another target as [`turn_to`](Self::turn_to) does, unless it would have to wait for a result; then it
@@ -225,42 +230,68 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     }
 
     /// Sends the tasks that wait for company. To be called before waiting for an effect of theirs by other means than their results.
-    pub fn flush(&mut self) {
+    ///
+    /// # Errors
+    /// [`Why::WouldDeadlock`] where it would have to wait inside a task whose worker would wait for itself; the tasks are sent later.
+    pub fn flush(&mut self) -> Result<(), Why> {
         if self.filling.waiting() > 0 {
             if self.sent.len() > SENT_MAX {
-                self.receive();
+                self.receive()?;
             }
             self.send();
         }
+        Ok(())
     }
 
-    /// Waits for the oldest result; `None` if every one is taken.
+    /// Waits for the oldest result; `None` if every one is taken. Inside a task whose worker would wait for itself it is
+    /// [`TaskError::WouldDeadlock`], and the result is still to be taken elsewhere.
     #[inline]
     pub fn pop(&mut self) -> Option<Result<R, TaskError>> {
-        match self.taken() {
-            None if self.len > 0 => {
-                self.answer_some();
-                self.taken()
-            }
-            oldest => oldest,
-        }
+        self.next().unwrap_or(Some(Err(TaskError::WouldDeadlock)))
     }
 
     /// The oldest result if it is there.
     #[inline]
     pub fn try_pop(&mut self) -> Option<Result<R, TaskError>> {
         if self.answered.is_empty()
-            && self.sent.front().is_some_and(|oldest| self.ring.is_answered(oldest.seat))
+            && let Some(&Sent { seat, tasks }) = self.sent.front()
+            && self.ring.is_answered(seat)
         {
-            self.receive();
+            self.sent.pop_front();
+            // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once, and it is there.
+            let answer = unsafe { self.ring.take_end(seat) };
+            self.take_in(tasks, answer);
         }
         self.send_if_due();
         self.taken()
     }
 
-    /// Waits for each result that is not taken, the oldest first.
+    /// Waits for each result that is not taken, the oldest first. Where [`pop`](Self::pop) refuses to wait, it ends with that.
     pub fn drain(&mut self) -> impl Iterator<Item = Result<R, TaskError>> + '_ {
-        std::iter::from_fn(|| self.pop())
+        let mut refused = false;
+        std::iter::from_fn(move || {
+            if refused {
+                return None;
+            }
+            self.next().unwrap_or_else(|_| {
+                refused = true;
+                Some(Err(TaskError::WouldDeadlock))
+            })
+        })
+    }
+
+    /// Waits for the oldest result, unless it would wait for itself.
+    #[inline(always)]
+    fn next(&mut self) -> Result<Option<Result<R, TaskError>>, Why> {
+        match self.taken() {
+            None if self.len > 0 => {
+                self.send_if_due();
+                self.receive()?;
+                self.send_if_due();
+                Ok(self.taken())
+            }
+            oldest => Ok(oldest),
+        }
     }
 
     /// Takes an answered result.
@@ -288,8 +319,8 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
 
     /// Takes the oldest result if the burst is full.
     #[inline(always)]
-    fn make_room(&mut self) -> Option<Result<R, TaskError>> {
-        if self.len == self.size { self.pop() } else { None }
+    fn make_room(&mut self) -> Result<Option<Result<R, TaskError>>, Why> {
+        if self.len == self.size { self.next() } else { Ok(None) }
     }
 
     #[inline(always)]
@@ -329,18 +360,20 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         }
     }
 
-    /// Waits until some results are there.
-    fn answer_some(&mut self) {
-        self.send_if_due();
-        self.receive();
-        self.send_if_due();
+    /// Waits for the oldest chunk that was sent, unless it would wait for itself.
+    fn receive(&mut self) -> Result<(), Why> {
+        let Some(&Sent { seat, tasks }) = self.sent.front() else { return Ok(()) };
+        let waiting = Waiting::begin_at(&self.ring, seat).ok_or(Why::WouldDeadlock)?;
+        self.sent.pop_front();
+        // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once.
+        let answer = unsafe { take_blocking(&self.ring, seat, waiting) };
+        self.take_in(tasks, answer);
+        Ok(())
     }
 
-    /// Waits for the oldest chunk that was sent.
-    fn receive(&mut self) {
-        let Some(Sent { seat, tasks }) = self.sent.pop_front() else { return };
-        // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once.
-        let answer = unsafe { take_blocking::<Results<T, R>>(&self.ring, seat) };
+    /// Takes in the answer of a chunk of so many tasks.
+    #[inline(always)]
+    fn take_in(&mut self, tasks: usize, answer: Result<Results<T, R>, TaskError>) {
         let chunk = match answer {
             Ok(Results(chunk)) => {
                 chunk.prefetch(tasks);

@@ -3,11 +3,15 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::domains::{DomainError, Inner};
+use crate::worker;
+
 /// A change of domains that workers are carrying out while clients go on.
 #[derive(Debug)]
 #[must_use = "a change goes on by itself; wait for it where what follows needs it"]
 pub struct Change {
     open: Arc<Open>,
+    domains: Arc<Inner>,
 }
 
 #[derive(Debug, Default)]
@@ -23,8 +27,8 @@ pub(crate) struct Done {
 }
 
 impl Change {
-    pub(crate) fn new() -> Self {
-        Self { open: Arc::default() }
+    pub(crate) fn new(domains: &Arc<Inner>) -> Self {
+        Self { open: Arc::default(), domains: Arc::clone(domains) }
     }
 
     /// One more step.
@@ -39,10 +43,18 @@ impl Change {
         *self.open.steps.lock().unwrap_or_else(PoisonError::into_inner) == 0
     }
 
-    /// Waits until all its steps are done. Not to be called inside a task, nor where the workers are stepped by a pump of this thread.
-    pub fn wait(self) {
+    /// Waits until all its steps are done. Not to be called where the workers are stepped by a pump of this thread.
+    ///
+    /// # Errors
+    /// [`DomainError::WouldDeadlock`] inside a task of these domains, unless it is done already: its worker may have a step to do, or others
+    /// may wait for it with theirs. The change goes on.
+    pub fn wait(self) -> Result<(), DomainError> {
+        if !self.is_done() && worker::running(&self.domains).is_some() {
+            return Err(DomainError::WouldDeadlock);
+        }
         let steps = self.open.steps.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.open.ended.wait_while(steps, |steps| *steps > 0).unwrap_or_else(PoisonError::into_inner));
+        Ok(())
     }
 }
 

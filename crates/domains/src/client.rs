@@ -30,6 +30,7 @@ use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Key, Route, Target};
 use crate::task::{Closure, Job, TaskError};
+use crate::waits::Waiting;
 use crate::worker::{self, WorkerShared};
 
 /// Tasks that a client can have under way with one worker, where nothing else is said.
@@ -278,19 +279,11 @@ impl Client {
         R: Send + 'static,
     {
         let held = self.wait_for_seat(target)?;
-        let waiting = worker::running(&self.inner);
-        if let Some(worker) = waiting
-            && !self.inner.waits.begin(worker, self.rings[held].ring.shared_buffer())
-        {
-            return Err(Why::WouldDeadlock.into());
-        }
+        // Before the task is submitted: one that would be waited for in vain is not.
+        let waiting = Waiting::begin(&self.rings[held].ring).ok_or(Why::WouldDeadlock)?;
         let (ring, at) = self.submit_at(held, target, Closure(task));
         // SAFETY: this call takes the answer of its own task.
-        let answer = unsafe { take_blocking(ring, at) };
-        if let Some(worker) = waiting {
-            self.inner.waits.end(worker);
-        }
-        Ok(answer?)
+        Ok(unsafe { take_blocking(ring, at, waiting) }?)
     }
 
     /// The ring of the next task on a target, if it has a free seat. Where no slots are left, the waker, if any, is woken once some come back.
@@ -583,22 +576,16 @@ fn current_cpu() -> Option<CpuId> {
 ///
 /// # Safety
 /// The caller is who will take the answer of the last task of this seat, and its reply is an `R`.
-pub(crate) unsafe fn take_blocking<R>(ring: &Ring, at: usize) -> Result<R, TaskError> {
+pub(crate) unsafe fn take_blocking<R>(ring: &Ring, at: usize, waiting: Waiting) -> Result<R, TaskError> {
     if !spin(|| ring.is_answered(at)) {
-        block_on(|context| {
-            match ring.is_answered(at) || ring.wait(at, context.waker()) || ring.is_lost(at) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
+        block_on(|context| match ring.poll_end(at, context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         });
     }
-    if ring.is_answered(at) {
-        // SAFETY: by this function's own contract.
-        return unsafe { ring.take(at) };
-    }
-    // SAFETY: by this function's own contract; it was neither answered nor does anybody wait: it is lost.
-    unsafe { ring.abandon(at) };
-    Err(TaskError::ShutDown)
+    drop(waiting);
+    // SAFETY: by this function's own contract; it was waited for.
+    unsafe { ring.take_end(at) }
 }
 
 /// The future of a task's result. Dropping it detaches: the task runs all the same.
@@ -636,20 +623,13 @@ impl<R: Send + 'static> Pending<R> {
     /// If the future was polled to its end before.
     pub fn wait(mut self) -> Result<R, TaskError> {
         let ring = self.ring.take().unwrap_or_else(|| unreachable!("a finished future is not waited for"));
-        let waiting = worker::running(&ring.domains).filter(|_| !ring.is_answered(self.at));
-        if let Some(worker) = waiting
-            && !ring.domains.waits.begin(worker, ring.shared_buffer())
-        {
+        let Some(waiting) = Waiting::begin_at(&ring, self.at) else {
             // Dropped as it is: it detaches.
             self.ring = Some(ring);
             return Err(TaskError::WouldDeadlock);
-        }
+        };
         // SAFETY: this future was made for the task of this seat, and is used up.
-        let answer = unsafe { take_blocking(&ring, self.at) };
-        if let Some(worker) = waiting {
-            ring.domains.waits.end(worker);
-        }
-        answer
+        unsafe { take_blocking(&ring, self.at, waiting) }
     }
 
     /// Asks that the task not run, and waits until its worker has decided: a worker inside another task decides after it.
@@ -672,18 +652,12 @@ impl<R: Send + 'static> Future for Pending<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let at = self.at;
         let Some(ring) = &self.ring else { unreachable!("a finished future is not polled") };
-        let answered = ring.is_answered(at) || ring.wait(at, context.waker());
-        if !answered && !ring.is_lost(at) {
+        if !ring.poll_end(at, context.waker()) {
             return Poll::Pending;
         }
         let Some(ring) = self.ring.take() else { unreachable!("it was there") };
-        if ring.is_answered(at) {
-            // SAFETY: this future was made for the task of this seat, and is used up.
-            return Poll::Ready(unsafe { ring.take(at) });
-        }
-        // SAFETY: as above, and it is lost.
-        unsafe { ring.abandon(at) };
-        Poll::Ready(Err(TaskError::ShutDown))
+        // SAFETY: this future was made for the task of this seat, and is used up; it has ended.
+        Poll::Ready(unsafe { ring.take_end(at) })
     }
 }
 

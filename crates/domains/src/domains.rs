@@ -80,6 +80,11 @@ pub enum DomainError {
     /// The numbers are used up.
     #[error("there are {COUNT_MAX} {0} already, counting those that have ended")]
     TooMany(&'static str),
+    /// The wait for a change was inside a task of the same domains.
+    #[error(
+        "a task waited for a change of its own domains, which its worker may have to carry out: wait outside of tasks"
+    )]
+    WouldDeadlock,
     /// The domains are shutting down.
     #[error("the domains are shutting down")]
     ShutDown,
@@ -189,7 +194,7 @@ impl Inner {
         self.workers.iter().map_while(OnceLock::get)
     }
 
-    fn live_workers_of(&self, domain: u32) -> Vec<Arc<WorkerShared>> {
+    pub(crate) fn live_workers_of(&self, domain: u32) -> Vec<Arc<WorkerShared>> {
         self.domain(domain).workers().iter().map(|&worker| Arc::clone(self.worker(worker))).collect()
     }
 }
@@ -456,7 +461,7 @@ impl Domains {
         let key = place.key;
         self.inner.registry.remove(key);
         self.inner.wake_waiting();
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         for worker in holders {
             let done = change.step();
             worker.tell(Box::new(move |worker| {
@@ -477,7 +482,7 @@ impl Domains {
             return Err(DomainError::NoSuchKey(structure.key()));
         };
         let owned = OwnedValue::new(structure.key(), value);
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         let done = change.step();
         self.inner.worker(worker).tell(Box::new(move |worker| {
             drop_quietly(worker.reach.take(owned.key));
@@ -509,7 +514,7 @@ impl Domains {
     /// `patience`, because its task lasts.
     #[must_use]
     pub fn structures(&self, patience: Duration) -> Option<Vec<StructureReport>> {
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         let sink: Arc<Mutex<Sums>> = Arc::default();
         let live =
             self.inner.domains.iter().map_while(OnceLock::get).flat_map(|domain| domain.workers().clone());

@@ -26,6 +26,12 @@ pub(crate) enum Bug {
     LeaseNearestOnly,
     /// A change of the domains does not wake the clients that wait for slots.
     ChangeUnsaid,
+    /// A task is passed on to a worker that waits for it.
+    PassUnseen,
+    /// Who waits for a task that was passed on does not wait for the worker that takes its answer back.
+    ForgetServer,
+    /// A worker gives its buffer to one that waits for it.
+    HandOverToWaiting,
     /// A client that finds slots of one that is gone does not wake those that wait for some.
     ForgetWaiting,
     /// A burst that is turned to another target does not send first what it has gathered.

@@ -223,9 +223,9 @@ pub trait Target: 'static {
     #[doc(hidden)]
     type Rest: Copy + Send + 'static;
     #[doc(hidden)]
-    fn split(keys: Self::Keys) -> (Key, Self::Rest);
+    fn split_keys(keys: Self::Keys) -> (Key, Self::Rest);
     #[doc(hidden)]
-    fn join(first: Key, rest: Self::Rest) -> Self::Keys;
+    fn join_keys(first: Key, rest: Self::Rest) -> Self::Keys;
     /// The access that a task gets: `&mut S`, `&S`, `(&S, &mut Session)`, or a tuple of these.
     type Access<'a>;
     #[doc(hidden)]
@@ -256,11 +256,11 @@ macro_rules! as_target {
         type Keys = Key;
         type Rest = ();
         #[inline(always)]
-        fn split(keys: Key) -> (Key, ()) {
+        fn split_keys(keys: Key) -> (Key, ()) {
             (keys, ())
         }
         #[inline(always)]
-        fn join(first: Key, (): ()) -> Key {
+        fn join_keys(first: Key, (): ()) -> Key {
             first
         }
         #[inline(always)]
@@ -329,10 +329,10 @@ macro_rules! tuple_target {
         impl<$first: Target<Keys = Key>, $($other: Target<Keys = Key>),+> Target for ($first, $($other),+) {
             type Keys = [Key; 1 $(+ { let _ = stringify!($other); 1 })+];
             type Rest = [Key; 0 $(+ { let _ = stringify!($other); 1 })+];
-            fn split([first, rest @ ..]: Self::Keys) -> (Key, Self::Rest) {
+            fn split_keys([first, rest @ ..]: Self::Keys) -> (Key, Self::Rest) {
                 (first, rest)
             }
-            fn join(first: Key, [$($other),+]: Self::Rest) -> Self::Keys {
+            fn join_keys(first: Key, [$($other),+]: Self::Rest) -> Self::Keys {
                 [first, $($other),+]
             }
             type Access<'a> = ($first::Access<'a>, $($other::Access<'a>),+);

@@ -54,8 +54,8 @@ pub enum TaskError {
     /// The task was cancelled before it ran.
     #[error("the task was cancelled before it ran")]
     Cancelled,
-    /// The wait was inside a task whose worker would wait for itself, over other workers perhaps. The task that was submitted runs all the
-    /// same.
+    /// The wait was inside a task whose worker would wait for itself, over other workers perhaps. A wait that is refused at once leaves the
+    /// task to run all the same; one that comes to be in vain because a structure moved ends with its task, which does not run.
     #[error(
         "a task waited for one that its own worker has to run: await it elsewhere, or return it from the task"
     )]
@@ -132,6 +132,7 @@ pub enum Failure {
     NoSession,
     Apart,
     Cancelled,
+    WouldDeadlock,
     ShutDown,
 }
 
@@ -262,7 +263,7 @@ pub(crate) unsafe fn take_job<T: Target, J: Job<T>>(payload: *mut u8) -> J {
 
 unsafe fn run<T: Target, J: Job<T>>(first: Key, payload: *mut u8, word: *mut u8, reach: &Reach) -> Outcome {
     // SAFETY: the caller passes a payload with a request of this type.
-    let keys = T::join(first, unsafe { (*request::<T, J>(payload)).rest });
+    let keys = T::join_keys(first, unsafe { (*request::<T, J>(payload)).rest });
     match T::find(&keys, reach) {
         Ok(()) => {}
         Err(Missing::Elsewhere(key)) => return Outcome::Elsewhere(key),
@@ -383,6 +384,7 @@ impl From<Failure> for TaskError {
             Failure::NoSession => Self::NoSession,
             Failure::Apart => Self::Apart,
             Failure::Cancelled => Self::Cancelled,
+            Failure::WouldDeadlock => Self::WouldDeadlock,
             Failure::ShutDown => Self::ShutDown,
         }
     }

@@ -97,6 +97,17 @@ impl WorkerShared {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// This worker, or if it has left, whoever has what it had.
+    pub(crate) fn or_heir(mut self: Arc<Self>) -> Arc<Self> {
+        loop {
+            let heir = self.messages().heir.clone();
+            match heir {
+                Some(heir) => self = heir,
+                None => return self,
+            }
+        }
+    }
+
     /// Tells the worker something; if it has left, whoever has what it had.
     pub(crate) fn tell(&self, message: Message) {
         let mut messages = self.messages();
@@ -131,7 +142,7 @@ impl WorkerShared {
     }
 
     /// Leaves what it was told, and what it will be, to another worker.
-    fn bequeath(&self, to: &Arc<Self>) {
+    pub(crate) fn bequeath(&self, to: &Arc<Self>) {
         let mut messages = self.messages();
         messages.heir = Some(Arc::clone(to));
         let left = std::mem::take(&mut messages.queue);
@@ -254,21 +265,29 @@ impl Worker {
             Known::Here => return Passed::Retry,
             Known::NoSession => return Passed::Refuse(Failure::NoSession),
             Known::At(Route::Removed) => return Passed::Refuse(Failure::Removed),
-            Known::At(Route::Worker(worker)) if worker == self.shared.index => return Passed::Later,
-            Known::At(Route::Worker(worker)) => self.inner.worker(worker),
-            Known::At(Route::Domain(domain)) => match self.inner.any_worker_of(domain) {
-                Some(worker) => worker,
-                // Its workers have just joined another domain: the route says so by now.
-                None => return Passed::Later,
-            },
+            Known::At(Route::Worker(worker)) => {
+                let to = Arc::clone(self.inner.worker(worker)).or_heir();
+                if to.index == self.shared.index {
+                    return Passed::Later;
+                }
+                vec![to]
+            }
+            Known::At(Route::Domain(domain)) => self.inner.live_workers_of(domain),
         };
+        if to.is_empty() {
+            // They have just joined another domain: the route says so by now.
+            return Passed::Later;
+        }
         if hops >= HOPS_MAX {
             return Passed::Refuse(Failure::Apart);
         }
-        buffer.set_passed(stray.slot, true);
-        let buffer = Arc::clone(buffer);
-        to.tell(Box::new(move |worker| worker.take_stray(buffer, stray, hops + 1)));
-        Passed::On
+        let slot = stray.slot;
+        let is_passed = self.inner.waits.pass(buffer, slot, to, |to| {
+            buffer.set_passed(slot, true);
+            let buffer = Arc::clone(buffer);
+            to.tell(Box::new(move |worker| worker.take_stray(buffer, stray, hops + 1)));
+        });
+        if is_passed { Passed::On } else { Passed::Refuse(Failure::WouldDeadlock) }
     }
 
     /// Runs a task that another worker passed on, or passes it on again.
@@ -293,6 +312,7 @@ impl Worker {
             }
         };
         self.shared.tasks.store(self.shared.tasks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.inner.waits.ran(&buffer, stray.slot);
         self.send_back(buffer, stray.slot, failed);
     }
 
@@ -332,26 +352,30 @@ impl Worker {
         self.reach.forget_shared();
     }
 
-    /// Gives everything to another worker of the domain and ends; what it is told from now on goes there. Does so later if that one
-    /// waits inside a task: it may wait for this one.
+    /// Gives everything to another worker of the domain, or its heir, and ends; what it is told from now on goes there. Does so later if that
+    /// one waits inside a task: it may wait for this one.
     pub(crate) fn leave(&mut self, to: Arc<WorkerShared>, done: Done) {
-        if self.inner.waits.is_waiting(to.index) {
-            return self.shared.tell(Box::new(move |worker| worker.leave(to, done)));
+        let to = to.or_heir();
+        if !self.inner.waits.is_waiting(to.index) && self.leave_now(&to) {
+            return drop(done);
         }
-        self.leave_now(&to);
-        drop(done);
+        self.shared.tell(Box::new(move |worker| worker.leave(to, done)));
     }
 
-    fn leave_now(&mut self, to: &Arc<WorkerShared>) {
+    fn leave_now(&mut self, to: &Arc<WorkerShared>) -> bool {
         for key in self.reach.owned_keys() {
             self.give(key, to);
         }
-        for polled in std::mem::take(&mut self.polled) {
-            polled.buffer.set_server(Arc::as_ptr(to));
-            to.tell(Box::new(move |worker| worker.polled.push(polled)));
-        }
-        self.shared.bequeath(to);
-        self.left = true;
+        let mut polled = std::mem::take(&mut self.polled);
+        let buffers: Vec<Arc<Buffer>> = polled.iter().map(|polled| Arc::clone(&polled.buffer)).collect();
+        self.left = self.inner.waits.hand_over(&self.shared, Arc::clone(to), buffers.iter(), |to| {
+            for polled in std::mem::take(&mut polled) {
+                to.tell(Box::new(move |worker| worker.polled.push(polled)));
+            }
+            self.shared.bequeath(to);
+        });
+        self.polled = polled;
+        self.left
     }
 
     /// Begins to end: once nothing is left to do, or at the deadline.

@@ -71,7 +71,7 @@ impl Domains {
             return Err(DomainError::LastWorker(domain.to_owned()));
         };
         self.inner.domain(index).set_workers(|workers| workers.retain(|&worker| worker != leaving.index));
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         self.inner.wake_waiting();
         let (heir, done) = (Arc::clone(heir), change.step());
         leaving.tell(Box::new(move |worker| worker.leave(heir, done)));
@@ -90,7 +90,7 @@ impl Domains {
         let _one_at_a_time = self.inner.threads();
         self.refuse_if_closing()?;
         let (place, to) = (self.find_place(structure.into())?, self.find_domain(to)?);
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         if self.domain_of(&place) != Some(to) {
             self.move_place(&place, to, &change);
         }
@@ -151,7 +151,7 @@ impl Domains {
             DomainConfiguration { name: new.to_owned(), ..self.inner.domain(from).settings.clone() };
         let to = self.new_domain(&mut threads, settings)?;
         let (staying, leaving) = all.split_at(all.len() - workers);
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         self.inner.domain(from).set_workers(|list| list.truncate(staying.len()));
         self.inner.domain(to).set_workers(|list| list.extend(leaving.iter().map(|worker| worker.index)));
         self.inner.wake_waiting();
@@ -180,7 +180,7 @@ impl Domains {
         if from == to {
             return Err(DomainError::WithItself(domain.to_owned()));
         }
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         let workers = self.inner.live_workers_of(from);
         self.inner.domain(to).set_workers(|list| list.extend(workers.iter().map(|worker| worker.index)));
         for place in self.inner.registry.places() {

@@ -21,7 +21,7 @@ fn a_panic_is_the_result_of_its_task_and_poisons_what_is_owned() {
     assert_eq!(carried.into_inner().downcast_ref::<&str>(), Some(&"on purpose"));
     let poisoned = client.call_blocking(&owned, |owned| *owned);
     assert!(matches!(poisoned, Err(CallError::Failed(TaskError::Poisoned))));
-    domains.replace(&owned, 9).expect("it exists").wait();
+    domains.replace(&owned, 9).expect("it exists").wait().expect("it is no task");
     assert_eq!(client.call_blocking(&owned, |owned| *owned).expect("it is healed"), 9);
 
     let failed = client.call_blocking(&shared, |_| panic!("on purpose"));
@@ -223,7 +223,7 @@ fn shutdown_names_what_was_passed_on_to_a_worker_that_does_not_end() {
     let change = domains.move_structure(&counter, "e").expect("it exists");
     let_go.wait();
     running.wait().expect("it runs");
-    change.wait();
+    change.wait().expect("it is no task");
     // Its ring lies behind the others: once it is served, the worker has met the tasks on what is gone.
     domains.client().call_blocking(&probe, |()| ()).expect("it runs");
     let report = domains.shutdown(Duration::ZERO);
@@ -278,8 +278,8 @@ fn panics_of_a_structures_own_code_do_not_end_a_worker() {
     let failed = client.call_blocking(&clumsy, |_| ());
     assert!(matches!(failed, Err(CallError::Failed(TaskError::NoSession))), "{failed:?}");
     client.call_blocking(&owned, |_| ()).expect("it runs");
-    domains.remove("owned").expect("it exists").wait();
-    domains.remove("clumsy").expect("it exists").wait();
+    domains.remove("owned").expect("it exists").wait().expect("it is no task");
+    domains.remove("clumsy").expect("it exists").wait().expect("it is no task");
     let after = site.place_owned("after", 5).expect("free");
     assert_eq!(client.call_blocking(&after, |after| *after).expect("the worker is there still"), 5);
 }

@@ -128,7 +128,7 @@ fn structures_report_their_tasks_and_retries_wherever_they_are() {
         (owned.domain.as_deref(), owned.owned, owned.tasks, owned.retries),
         (Some("d"), true, 100, None)
     );
-    domains.move_structure("list", "e").expect("both are there").wait();
+    domains.move_structure("list", "e").expect("both are there").wait().expect("it is no task");
     assert_eq!(report("list").domain.as_deref(), Some("e"));
 }
 
@@ -256,8 +256,8 @@ fn structures_are_dropped_once_by_removal_or_at_the_end() {
     let mut client = domains.client();
     client.call_blocking(&owned, |_| ()).expect("it runs");
     client.call_blocking(&shared, |_| ()).expect("it runs");
-    domains.remove("owned").expect("it exists").wait();
-    domains.remove("shared").expect("it exists").wait();
+    domains.remove("owned").expect("it exists").wait().expect("it is no task");
+    domains.remove("shared").expect("it exists").wait().expect("it is no task");
     assert_eq!(Arc::strong_count(&alive), 1, "removal drops them");
     assert_eq!(client.try_call(&owned, |_| ()).expect_err("it is gone").why, Why::Removed);
     let again = site.place_owned("owned", Arc::clone(&alive)).expect("the name is free again");
@@ -280,23 +280,23 @@ fn structures_are_moved_and_removed_by_handle_and_by_key() {
     };
     let first = d.place_owned("x", 1).expect("free");
     let shared = d.place("shared", 2).expect("free");
-    domains.move_structure(&first, "e").expect("it exists").wait();
-    domains.move_structure(shared.key(), "e").expect("it exists").wait();
+    domains.move_structure(&first, "e").expect("it exists").wait().expect("it is no task");
+    domains.move_structure(shared.key(), "e").expect("it exists").wait().expect("it is no task");
     assert_eq!((home("x").as_deref(), home("shared").as_deref()), (Some("e"), Some("e")));
-    domains.remove(&first).expect("it exists").wait();
+    domains.remove(&first).expect("it exists").wait().expect("it is no task");
     assert_eq!(home("x"), None);
     let second = e.place_owned("x", 3).expect("the name is free again");
     let gone = domains.remove(first.key()).expect_err("it was removed");
     assert!(matches!(gone, DomainError::NoSuchKey(key) if key == first.key()), "{gone}");
     assert!(domains.move_structure(&first, "d").is_err() && domains.replace(&first, 4).is_err());
     assert_eq!(home("x").as_deref(), Some("e"), "the structure that has the name is untouched");
-    domains.split("d", "f", 1, &[&second]).expect("there are two workers").wait();
-    domains.move_structure(&second, "f").expect("it exists").wait();
+    domains.split("d", "f", 1, &[&second]).expect("there are two workers").wait().expect("it is no task");
+    domains.move_structure(&second, "f").expect("it exists").wait().expect("it is no task");
     let mut client = domains.client();
     assert_eq!(client.call_blocking(&second, |second| *second).expect("it runs"), 3);
-    domains.remove("x").expect("the name is of the second").wait();
+    domains.remove("x").expect("the name is of the second").wait().expect("it is no task");
     assert!(domains.remove(second.key()).is_err());
-    domains.remove(&shared).expect("it exists").wait();
+    domains.remove(&shared).expect("it exists").wait().expect("it is no task");
     assert!(matches!(domains.remove("shared"), Err(DomainError::NoSuchStructure(_))));
 }
 
