@@ -15,7 +15,9 @@
 //!   thousand need slots for the chunks that are under way, and none for themselves.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crate::chunk::{Chunk, Results, RunChunk};
 use crate::client::{Client, Refused, Why, lease_for, routes_of, take_blocking, versioned};
@@ -186,6 +188,52 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         Ok(oldest)
     }
 
+    /// Adds a task as [`push`](Self::push) does, but waits for the oldest result as a future. One that is dropped before it is ready has added
+    /// nothing and taken nothing. As for all calls, no result can borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Burst, Owned};
+    /// async fn first<'s>(burst: &mut Burst<Owned<Vec<String>>, &'s String>) {
+    ///     let _ = burst.push_async(|list: &mut Vec<String>| &list[0]).await;
+    /// }
+    /// ```
+    ///
+    /// ```
+    /// # use atrapos_domains::{Burst, Owned};
+    /// async fn first(burst: &mut Burst<Owned<Vec<String>>, String>) {
+    ///     let _ = burst.push_async(|list: &mut Vec<String>| list[0].clone()).await;
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Why`] the task was not added: the domains are shutting down.
+    pub async fn push_async<F>(&mut self, task: F) -> Result<Option<Result<R, TaskError>>, Why>
+    where
+        F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+    {
+        self.refuse_if_closing()?;
+        // The only place where it waits: what it has taken there, it returns in the same poll.
+        let oldest = if self.len == self.size { self.pop_async().await } else { None };
+        self.filling.push_closure(task);
+        self.pushed();
+        Ok(oldest)
+    }
+
+    /// Adds an operation as [`push_async`](Self::push_async) does a closure.
+    ///
+    /// # Errors
+    /// As for [`push_async`](Self::push_async).
+    pub async fn push_operation_async<O: Operation<T, Reply = R>>(
+        &mut self,
+        operation: O,
+    ) -> Result<Option<Result<R, TaskError>>, Why> {
+        self.refuse_if_closing()?;
+        let oldest = if self.len == self.size { self.pop_async().await } else { None };
+        self.filling.push_operation(operation);
+        self.pushed();
+        Ok(oldest)
+    }
+
     /// Turns the burst to another target: tasks that are pushed from now on are on that. What was pushed before stays where it is, and
     /// results come in the order of the pushes. The targets should be of one domain, or owned by one worker: for each change of the
     /// worker the burst waits until nothing is under way, or the tasks are passed on.
@@ -250,6 +298,11 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         self.next().unwrap_or(Some(Err(TaskError::WouldDeadlock)))
     }
 
+    /// Waits for the oldest result as a future; `None` if every one is taken. A future that is dropped before it is ready has taken nothing.
+    pub async fn pop_async(&mut self) -> Option<Result<R, TaskError>> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
     /// The oldest result if it is there.
     #[inline]
     pub fn try_pop(&mut self) -> Option<Result<R, TaskError>> {
@@ -292,6 +345,23 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
             }
             oldest => Ok(oldest),
         }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<R, TaskError>>> {
+        if let Some(oldest) = self.taken() {
+            return Poll::Ready(Some(oldest));
+        }
+        self.send_if_due();
+        let Some(&Sent { seat, tasks }) = self.sent.front() else { return Poll::Ready(None) };
+        if !self.ring.poll_end(seat, context.waker()) {
+            return Poll::Pending;
+        }
+        self.sent.pop_front();
+        // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once, and it has ended.
+        let answer = unsafe { self.ring.take_end(seat) };
+        self.take_in(tasks, answer);
+        self.send_if_due();
+        Poll::Ready(self.taken())
     }
 
     /// Takes an answered result.

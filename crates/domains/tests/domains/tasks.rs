@@ -1,10 +1,13 @@
 //! Tasks that go well.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Waker};
 
 use atrapos_domains::{
-    CallError, Configuration, ConfigurationError, DomainError, Domains, Retries, Sessions, TaskError, Why,
+    Burst, CallError, Configuration, ConfigurationError, DomainError, Domains, Owned, Retries, Sessions,
+    TaskError, Why,
 };
 use atrapos_topology::Machine;
 
@@ -61,6 +64,83 @@ fn bursts_keep_the_order_of_submission() {
         let answers: Vec<u64> = answers.into_iter().map(|answer| answer.expect("it runs")).collect();
         assert!(answers.iter().copied().eq(0..1_000), "results come in order with a burst of {size}");
     }
+}
+
+/// Pushes numbers as futures, and checks that each comes back once and in order.
+async fn push_numbers(mut burst: Burst<Owned<u64>, u64>) {
+    let mut answers = Vec::new();
+    for number in 0..1_000_u64 {
+        let push = burst.push_async(move |sum: &mut u64| {
+            *sum += number;
+            number
+        });
+        answers.extend(push.await.expect("it goes on"));
+    }
+    while let Some(answer) = burst.pop_async().await {
+        answers.push(answer);
+    }
+    assert!(answers.into_iter().map(|answer| answer.expect("it runs")).eq(0..1_000));
+}
+
+#[test]
+fn tasks_of_bursts_are_pushed_from_any_executor() {
+    let domains = start_with_slots(&[("d", 1)], 75);
+    let sum = domains.at("d").expect("d").place_owned("sum", 0_u64).expect("free");
+    let burst = |size| domains.client().burst(&sum, size).expect("there are slots");
+    for size in [1, 2, 14] {
+        pollster::block_on(push_numbers(burst(size)));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("it starts");
+    let pushers: Vec<_> = (0..4).map(|_| runtime.spawn(push_numbers(burst(14)))).collect();
+    for pusher in pushers {
+        runtime.block_on(pusher).expect("no assertion failed");
+    }
+    let total = domains.client().call_blocking(&sum, |sum| *sum).expect("it runs");
+    assert_eq!(total, 7 * (0..1_000).sum::<u64>());
+}
+
+/// A push that is dropped while it waits has added nothing and taken nothing.
+#[test]
+fn a_push_that_is_given_up_loses_nothing() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let log = site.place_owned("log", Vec::new()).expect("free");
+    let inside = Arc::new(Barrier::new(2));
+    let gate = site.place("gate", Arc::clone(&inside)).expect("free");
+    let mut client = domains.client();
+    let occupied = client.try_call(&gate, |gate: &Arc<Barrier>| {
+        gate.wait();
+        gate.wait();
+    });
+    inside.wait();
+    let mut burst = client.burst(&log, 3).expect("there are slots");
+    let append = |number: u32| {
+        move |log: &mut Vec<u32>| {
+            log.push(number);
+            number
+        }
+    };
+    for number in 0..3 {
+        assert!(pollster::block_on(burst.push_async(append(number))).expect("there is room").is_none());
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    for number in 10..20 {
+        let mut push = Box::pin(burst.push_async(append(number)));
+        assert!(
+            push.as_mut().poll(&mut context).is_pending() && push.as_mut().poll(&mut context).is_pending()
+        );
+        drop(push);
+        assert!(Box::pin(burst.pop_async()).as_mut().poll(&mut context).is_pending());
+        assert_eq!(burst.len(), 3);
+    }
+    inside.wait();
+    occupied.expect("there is room").wait().expect("it runs");
+    let oldest = pollster::block_on(burst.push_async(append(3))).expect("it goes on");
+    assert_eq!(oldest.expect("it was full").expect("it runs"), 0);
+    let rest: Result<Vec<u32>, TaskError> = burst.drain().collect();
+    assert_eq!(rest.expect("they run"), [1, 2, 3]);
+    let ran = client.call_blocking(&log, |log| log.clone()).expect("it runs");
+    assert_eq!(ran, [0, 1, 2, 3]);
 }
 
 #[test]
@@ -162,7 +242,7 @@ fn a_burst_goes_to_a_worker_that_has_come() {
     let counted = domains.at("d").expect("d").place_with_sessions("counted", counted).expect("free");
     let mut client = domains.client();
     let mut bursts = [(); 2].map(|()| client.burst::<_, ()>(&counted, 4).expect("there are slots"));
-    let push = |bursts: &mut [atrapos_domains::Burst<_, ()>]| {
+    let push = |bursts: &mut [Burst<_, ()>]| {
         for burst in bursts {
             (0..8).for_each(|_| {
                 let pushed = burst.push(|(_, session): (&Counted, &mut u64)| *session += 1);
