@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use atrapos_domains::{CallError, Cancelled, Client, TaskError, Why};
+use atrapos_domains::{CallError, Cancelled, Client, Retries, TaskError, Why};
 
 use crate::start;
 
@@ -282,6 +282,39 @@ fn panics_of_a_structures_own_code_do_not_end_a_worker() {
     domains.remove("clumsy").expect("it exists").wait().expect("it is no task");
     let after = site.place_owned("after", 5).expect("free");
     assert_eq!(client.call_blocking(&after, |after| *after).expect("the worker is there still"), 5);
+}
+
+/// Counts operations, and panics when it is asked for more than it likes.
+struct Shy;
+
+impl atrapos_domains::Sessions for Shy {
+    type Session = u64;
+    fn session(&self) -> u64 {
+        0
+    }
+    fn retries(session: &u64) -> Option<Retries> {
+        assert!(*session < 2, "on purpose");
+        Some(Retries { operations: *session, retries: 0 })
+    }
+}
+
+#[test]
+fn a_panic_in_a_count_of_retries_leaves_that_count_out() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let [shy, bold] = ["shy", "bold"].map(|name| site.place_with_sessions(name, Shy).expect("free"));
+    let mut client = domains.client();
+    let mut operate = |on| client.call_blocking(on, |(_, session): (&Shy, &mut u64)| *session += 1);
+    let retries = || {
+        let report = domains.structures(Duration::from_secs(60)).expect("the worker is there still");
+        report.into_iter().map(|one| (one.name, one.tasks, one.retries)).collect::<Vec<_>>()
+    };
+    let one = Some(Retries { operations: 1, retries: 0 });
+    operate(&shy).and_then(|()| operate(&bold)).expect("they run");
+    assert_eq!(retries(), [("shy".to_owned(), 1, one), ("bold".to_owned(), 1, one)]);
+    operate(&shy).expect("it runs");
+    assert_eq!(retries(), [("shy".to_owned(), 2, None), ("bold".to_owned(), 1, one)]);
+    operate(&shy).expect("the worker goes on");
 }
 
 #[test]
