@@ -151,8 +151,14 @@ impl Waits {
         self.graph().passed.retain(|passed| !passed.is(buffer, slot));
     }
 
+    /// Ends the hearing of a worker, if nothing is left that it was told; no buffer is handed over to it from then on. Returns whether it has.
+    pub(crate) fn close(&self, worker: &WorkerShared) -> bool {
+        let _graph = self.graph();
+        worker.close()
+    }
+
     /// Gives the buffers of a worker, and the tasks that were passed on to it, to another one, or its heir, and tells that one; unless it
-    /// waits: it may wait for one of them. Returns whether it has them.
+    /// waits, as it may wait for one of them, or has ended. Returns whether it has them.
     pub(crate) fn hand_over<'b>(
         &self,
         from: &WorkerShared,
@@ -162,7 +168,7 @@ impl Waits {
     ) -> bool {
         let mut graph = self.graph();
         let to = to.or_heir();
-        if graph.waiting.contains_key(&to.index) && !planted(Bug::HandOverToWaiting) {
+        if (graph.waiting.contains_key(&to.index) && !planted(Bug::HandOverToWaiting)) || to.is_closed() {
             return false;
         }
         buffers.for_each(|buffer| buffer.set_server(Arc::as_ptr(&to)));

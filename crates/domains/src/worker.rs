@@ -25,7 +25,7 @@ use crate::inbox::Buffer;
 use crate::polled::{Passed, Polled, Stray, run_in};
 use crate::structures::{Key, Known, OwnedValue, Reach, Route};
 use crate::sync::AtomicBool;
-use crate::task::{Failure, Outcome};
+use crate::task::{Failure, Outcome, drop_quietly};
 
 /// Times that a task is passed on before its structures count as apart.
 const HOPS_MAX: u32 = 64;
@@ -42,6 +42,8 @@ struct Messages {
     queue: VecDeque<Message>,
     /// The worker that gets them, once this one has left.
     heir: Option<Arc<WorkerShared>>,
+    /// Set once nobody will handle any.
+    closed: bool,
 }
 
 /// The part of a worker that others see.
@@ -60,8 +62,6 @@ pub(crate) struct WorkerShared {
     pub(crate) tasks: AtomicU64,
     /// Steps in which it ran any.
     pub(crate) busy_steps: AtomicU64,
-    /// Set once it serves nothing any more.
-    pub(crate) ended: AtomicBool,
 }
 
 impl std::fmt::Debug for WorkerShared {
@@ -83,7 +83,6 @@ impl WorkerShared {
             told: AtomicBool::new(false),
             tasks: AtomicU64::new(0),
             busy_steps: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
         })
     }
 
@@ -108,12 +107,16 @@ impl WorkerShared {
         }
     }
 
-    /// Tells the worker something; if it has left, whoever has what it had.
+    /// Tells the worker something; if it has left, whoever has what it had. Once it has ended, the message is dropped.
     pub(crate) fn tell(&self, message: Message) {
         let mut messages = self.messages();
         if let Some(heir) = messages.heir.clone() {
             drop(messages);
             return heir.tell(message);
+        }
+        if messages.closed {
+            drop(messages);
+            return drop_quietly(message);
         }
         messages.queue.push_back(message);
         drop(messages);
@@ -141,6 +144,18 @@ impl WorkerShared {
         std::mem::take(&mut messages.queue)
     }
 
+    /// Ends the hearing, if nothing is left that it was told. Returns whether it has.
+    pub(crate) fn close(&self) -> bool {
+        let mut messages = self.messages();
+        messages.closed = messages.queue.is_empty();
+        messages.closed
+    }
+
+    /// Returns whether nobody will handle what it is told.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.messages().closed
+    }
+
     /// Leaves what it was told, and what it will be, to another worker.
     pub(crate) fn bequeath(&self, to: &Arc<Self>) {
         let mut messages = self.messages();
@@ -148,7 +163,6 @@ impl WorkerShared {
         let left = std::mem::take(&mut messages.queue);
         drop(messages);
         left.into_iter().for_each(|message| to.tell(message));
-        self.ended.store(true, Ordering::Release);
     }
 }
 
@@ -326,6 +340,7 @@ impl Worker {
     fn take_back(&mut self, buffer: Arc<Buffer>, slot: usize, failed: bool) {
         match self.polled.iter_mut().find(|polled| Arc::ptr_eq(&polled.buffer, &buffer)) {
             Some(polled) => polled.came_back(slot, failed),
+            None if buffer.is_dead() => {}
             // The buffer has gone to another worker meanwhile, or is on its way here.
             None => self.send_back(buffer, slot, failed),
         }
@@ -355,6 +370,10 @@ impl Worker {
     /// Gives everything to another worker of the domain, or its heir, and ends; what it is told from now on goes there. Does so later if that
     /// one waits inside a task: it may wait for this one.
     pub(crate) fn leave(&mut self, to: Arc<WorkerShared>, done: Done) {
+        if self.inner.is_closing() {
+            // It ends anyway, and the other one may have ended.
+            return drop(done);
+        }
         let to = to.or_heir();
         if !self.inner.waits.is_waiting(to.index) && self.leave_now(&to) {
             return drop(done);
@@ -389,20 +408,27 @@ impl Worker {
             && self.polled.iter().all(|polled| polled.passed_on() == 0 && !polled.has_work())
     }
 
-    /// Refuses what is left, and says so to the clients.
+    /// Refuses what is left, also of what comes meanwhile, and says so to the clients.
     fn end(&mut self) {
+        loop {
+            self.refuse_all();
+            if self.inner.waits.close(&self.shared) {
+                return;
+            }
+            self.handle_messages();
+        }
+    }
+
+    fn refuse_all(&mut self) {
         let inner = Arc::clone(&self.inner);
-        // Locked all the while: whoever reports sees all of this buffer's requests as they were, or none of them.
+        // Locked all the while: whoever reports sees all of a buffer's requests as they were, or none of them.
         let mut not_done = inner.not_done();
-        for polled in &mut self.polled {
+        for mut polled in std::mem::take(&mut self.polled) {
             polled.end(&mut |key, refused| {
                 let counts = if refused { &mut not_done.refused } else { &mut not_done.unanswered };
                 *counts.entry(inner.registry.name_of(key)).or_default() += 1;
             });
         }
-        drop(not_done);
-        self.polled.clear();
-        self.shared.ended.store(true, Ordering::Release);
     }
 
     /// Returns whether there is anything to do. Called once the worker has said that it sleeps.

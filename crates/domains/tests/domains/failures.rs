@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use atrapos_domains::{CallError, Cancelled, Client, Retries, TaskError, Why};
+use atrapos_domains::{
+    CallError, Cancelled, Client, DomainConfiguration, Placement, Retries, TaskError, Why,
+};
 
 use crate::start;
 
@@ -234,6 +236,32 @@ fn shutdown_names_what_was_passed_on_to_a_worker_that_does_not_end() {
     assert!(matches!(passed.wait(), Err(TaskError::ShutDown)));
     inside.wait();
     endless.wait().expect("it was running, and ran");
+}
+
+/// A worker is to leave to another one, which ends while it is inside a task: what waits for it is answered all the same.
+#[test]
+fn a_worker_that_was_to_leave_ends_by_itself() {
+    let domains = start(&[("d", 1)]);
+    let gate = domains.at("d").expect("d").place("gate", ()).expect("free");
+    domains
+        .add_domain(&DomainConfiguration {
+            placement: Placement::Anywhere,
+            ..DomainConfiguration::new("e", 1)
+        })
+        .expect("it starts");
+    let there = domains.at("e").expect("e").place("there", ()).expect("free");
+    let mut client = domains.client();
+    let (inside, running) = occupy(&mut client, &there);
+    let behind = client.try_call(&there, |()| ()).expect("there is room");
+    drop(domains.merge("e", "d").expect("both exist"));
+    let change = domains.shrink("d").expect("there are two");
+    let report = domains.shutdown(Duration::ZERO);
+    assert_eq!(report.still_running, [1]);
+    inside.wait();
+    running.wait().expect("it was running, and ran");
+    assert!(matches!(behind.wait(), Err(TaskError::ShutDown)), "it was behind");
+    change.wait().expect("it is no task");
+    drop(gate);
 }
 
 #[test]
