@@ -12,7 +12,9 @@ mod reconfiguration;
 
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -25,12 +27,12 @@ use crate::inbox::GROUP_SLOTS;
 use crate::planted::{Bug, planted};
 use crate::pump;
 use crate::structures::{
-    By, Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, Sessioned, Sessions, Shared,
-    SharedValue, Structure,
+    By, Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, SendValue, Sessioned,
+    Sessions, Shared, SharedValue, Structure,
 };
-use crate::task::drop_quietly;
+use crate::task::{Panic, drop_quietly};
 use crate::waits::Waits;
-use crate::worker::{Worker, WorkerShared};
+use crate::worker::{self, Worker, WorkerShared};
 use crate::{barrier, client::Client};
 
 /// Workers, and domains, that can ever exist at once.
@@ -80,9 +82,17 @@ pub enum DomainError {
     /// The numbers are used up.
     #[error("there are {COUNT_MAX} {0} already, counting those that have ended")]
     TooMany(&'static str),
+    /// Making a structure panicked.
+    #[error("making structure `{structure}` panicked ({panic}): mend its constructor")]
+    Constructor {
+        /// The structure's name.
+        structure: String,
+        /// The message of the panic.
+        panic: String,
+    },
     /// The wait for a change was inside a task of the same domains.
     #[error(
-        "a task waited for a change of its own domains, which its worker may have to carry out: wait outside of tasks"
+        "a task waited for a change of its own domains or for a structure to be made there, which its worker may have to carry out: wait outside of tasks"
     )]
     WouldDeadlock,
     /// The domains are shutting down.
@@ -333,11 +343,14 @@ impl Domains {
         let settings = &self.inner.domain(domain).settings;
         let index = threads.workers;
         let slot = self.inner.workers.get(index).ok_or(DomainError::TooMany("workers"))?;
+        let index = index as u32;
         let pinned = (settings.placement == Placement::Pinned).then_some(cpu);
         let groups = settings.slots.div_ceil(GROUP_SLOTS);
-        let shared = WorkerShared::new(index as u32, domain, pinned, groups);
-        if self.inner.stepped {
+        let make = move || WorkerShared::new(index, domain, pinned, groups);
+        let shared = if self.inner.stepped {
+            let shared = make();
             threads.born.push(Arc::clone(&shared));
+            shared
         } else {
             let cpus = match settings.placement {
                 Placement::Pinned => vec![cpu],
@@ -345,14 +358,16 @@ impl Domains {
                 Placement::Anywhere => Vec::new(),
             };
             let nodes = self.nodes_of(settings.memory, of_domain);
-            let handle = pump::start(Arc::clone(&shared), Arc::clone(&self.inner), cpus, nodes);
-            threads.handles.push(handle.map_err(DomainError::Thread)?);
-        }
+            let started = pump::start(index, make, Arc::clone(&self.inner), cpus, nodes);
+            let (shared, thread) = started.map_err(DomainError::Thread)?;
+            threads.handles.push(thread);
+            shared
+        };
         threads.workers += 1;
         slot.set(shared).unwrap_or_else(|_| unreachable!("numbers are given once"));
-        self.inner.domain(domain).set_workers(|workers| workers.push(index as u32));
+        self.inner.domain(domain).set_workers(|workers| workers.push(index));
         self.inner.wake_waiting();
-        Ok(index as u32)
+        Ok(index)
     }
 
     /// The memory nodes of a policy; none where the system's own policy, the nearest node, is meant.
@@ -396,7 +411,11 @@ impl Domains {
         Ok(Site { domains: self, domain: self.find_domain(domain)? })
     }
 
-    fn configured(&self, structure: &str) -> Result<Site<'_>, DomainError> {
+    /// The domain that the configuration gives to the structure of this name.
+    ///
+    /// # Errors
+    /// [`DomainError::NotConfigured`] or [`DomainError::NoSuchDomain`].
+    pub fn site_of(&self, structure: &str) -> Result<Site<'_>, DomainError> {
         let domain = self.inner.registry.configured().get(structure).cloned();
         self.at(&domain.ok_or_else(|| DomainError::NotConfigured(structure.to_owned()))?)
     }
@@ -410,7 +429,7 @@ impl Domains {
         name: &str,
         structure: S,
     ) -> Result<Shared<S>, DomainError> {
-        self.configured(name)?.place(name, structure)
+        self.site_of(name)?.place(name, structure)
     }
 
     /// Places a shared structure with a session per worker where the configuration says.
@@ -422,7 +441,7 @@ impl Domains {
         name: &str,
         structure: S,
     ) -> Result<Sessioned<S>, DomainError> {
-        self.configured(name)?.place_with_sessions(name, structure)
+        self.site_of(name)?.place_with_sessions(name, structure)
     }
 
     /// Places an owned structure where the configuration says: with one worker, whose tasks get `&mut`.
@@ -430,7 +449,7 @@ impl Domains {
     /// # Errors
     /// As for [`Site::place`], and [`DomainError::NotConfigured`].
     pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
-        self.configured(name)?.place_owned(name, structure)
+        self.site_of(name)?.place_owned(name, structure)
     }
 
     /// A client: for one thread, or one asynchronous task, at a time.
@@ -481,7 +500,7 @@ impl Domains {
         let Route::Worker(worker) = structure.place.route() else {
             return Err(DomainError::NoSuchKey(structure.key()));
         };
-        let owned = OwnedValue::new(structure.key(), value);
+        let owned = OwnedValue::new(structure.key(), SendValue::new(value));
         let change = Change::new(&self.inner);
         let done = change.step();
         self.inner.worker(worker).tell(Box::new(move |worker| {
@@ -636,6 +655,8 @@ impl Site<'_> {
     /// }
     /// ```
     ///
+    /// Its memory is the caller's, until the domain's workers allocate more of it; [`place_with`](Self::place_with) makes it there.
+    ///
     /// # Errors
     /// [`DomainError::NameTaken`].
     pub fn place<S: Send + Sync + 'static>(
@@ -665,17 +686,96 @@ impl Site<'_> {
     /// # Errors
     /// [`DomainError::NameTaken`].
     pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
+        self.add_owned(name, SendValue::new(structure))
+    }
+
+    /// Places a shared structure that a worker of the domain makes, between two tasks: all its memory comes from there, by the domain's
+    /// [`MemoryPolicy`]. Waits until it is made.
+    ///
+    /// # Errors
+    /// As for [`place`](Self::place); [`DomainError::Constructor`] if `make` panicked, and [`DomainError::WouldDeadlock`] inside a task of
+    /// these domains.
+    pub fn place_with<S: Send + Sync + 'static>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Result<Shared<S>, DomainError> {
+        let value = self.made(name, move || SharedValue::new(make()))?;
+        let place = self.add(name, Kind::Shared, self.domain, Some(value))?;
+        Ok(Shared { place, of: PhantomData })
+    }
+
+    /// Places a shared structure with a session per worker that a worker of the domain makes; as [`place_with`](Self::place_with).
+    ///
+    /// # Errors
+    /// As for [`place_with`](Self::place_with).
+    pub fn place_sessioned_with<S: Sessions>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Result<Sessioned<S>, DomainError> {
+        let value = self.made(name, move || SharedValue::with_sessions(make()))?;
+        let place = self.add(name, Kind::Shared, self.domain, Some(value))?;
+        Ok(Sessioned { place, of: PhantomData })
+    }
+
+    /// Places an owned structure that a worker of the domain makes; as [`place_with`](Self::place_with).
+    ///
+    /// # Errors
+    /// As for [`place_with`](Self::place_with).
+    pub fn place_owned_with<S: Send + 'static>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Result<Owned<S>, DomainError> {
+        let value = self.made(name, move || SendValue::new(make()))?;
+        self.add_owned(name, value)
+    }
+
+    /// Has the worker with the fewest owned structures make something, and waits for it.
+    fn made<V: Send + 'static>(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> V + Send + 'static,
+    ) -> Result<V, DomainError> {
         let inner = &self.domains.inner;
-        let _one_at_a_time = inner.threads();
+        if worker::running(inner).is_some() {
+            return Err(DomainError::WouldDeadlock);
+        }
+        if inner.registry.named(name).is_some() {
+            return Err(DomainError::NameTaken(name.to_owned()));
+        }
+        let (sender, receiver) = sync_channel(1);
+        self.least_occupied()?.tell(Box::new(move |_| {
+            // Whoever waits takes it; a panic is its own to report.
+            let _ = sender.send(catch_unwind(AssertUnwindSafe(make)));
+        }));
+        match receiver.recv() {
+            Ok(Ok(made)) => Ok(made),
+            Ok(Err(panic)) => {
+                let panic = Panic::new(panic);
+                Err(DomainError::Constructor { structure: name.to_owned(), panic: panic.to_string() })
+            }
+            Err(_) => Err(DomainError::ShutDown),
+        }
+    }
+
+    /// The worker that owns the fewest structures.
+    fn least_occupied(&self) -> Result<Arc<WorkerShared>, DomainError> {
+        let inner = &self.domains.inner;
         let places = inner.registry.places();
         let owned =
             |worker: u32| places.iter().filter(|place| place.route() == Route::Worker(worker)).count();
         let workers = inner.live_workers_of(self.domain);
-        let worker = workers.iter().min_by_key(|worker| owned(worker.index));
-        let worker = worker
-            .ok_or_else(|| DomainError::NoSuchDomain(inner.domain(self.domain).settings.name.clone()))?;
+        let worker = workers.into_iter().min_by_key(|worker| owned(worker.index));
+        worker.ok_or_else(|| DomainError::NoSuchDomain(inner.domain(self.domain).settings.name.clone()))
+    }
+
+    fn add_owned<S>(&self, name: &str, value: SendValue) -> Result<Owned<S>, DomainError> {
+        let _one_at_a_time = self.domains.inner.threads();
+        let worker = self.least_occupied()?;
         let place = self.add(name, Kind::Owned, worker.index, None)?;
-        Worker::send_owned(OwnedValue::new(place.key, structure), worker);
+        Worker::send_owned(OwnedValue::new(place.key, value), &worker);
         Ok(Owned { place, of: PhantomData })
     }
 }

@@ -4,7 +4,7 @@
 //! (`polled`) or decides who waits (`client`).
 //!
 //! # Layout (after FFWD §3, Virtual domains §6)
-//! A slot is one cache line: a header, the key of the request's first structure, and a payload ([`task`](crate::task)). The header is the address of the task's table with
+//! A slot begins every 128 bytes, because processors fetch lines in pairs, and has one cache line: a header, the key of the request's first structure, and a payload ([`task`](crate::task)). The header is the address of the task's table with
 //! tags in its low bits. Fifteen slots make a group, whose reply line (a pair of lines, 128 bytes) has one word of toggle bits
 //! and one word per slot. A slot's turn is the comparison of two bits:
 //!
@@ -49,8 +49,8 @@ pub(crate) const TOGGLE: usize = 1;
 pub(crate) const CANCELLED: usize = 2;
 const TAGS: usize = 7;
 
-/// One request. A cache line.
-#[repr(C, align(64))]
+/// One request. A cache line, and another one that nobody touches: the next slot may be another client's.
+#[repr(C, align(128))]
 #[derive(Debug)]
 struct Slot {
     header: AtomicPtr<TaskTable>,

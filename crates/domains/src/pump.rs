@@ -5,6 +5,7 @@
 //! Why the unsafe code is sound: the one call sets the memory policy of the calling thread from a mask that lives during the call.
 
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,24 +24,36 @@ const SPIN: Duration = Duration::from_micros(50);
 const STEPS_PER_LOOK: u32 = 64;
 
 /// Starts the thread of a worker, on the processing units given (any if none), with memory from the nodes given (the nearest if
-/// none).
+/// none). The thread makes what others see of the worker, its slots above all: so they are touched first where they are polled.
 pub(crate) fn start(
-    shared: Arc<WorkerShared>,
+    index: u32,
+    make: impl FnOnce() -> Arc<WorkerShared> + Send + 'static,
     inner: Arc<Inner>,
     cpus: Vec<CpuId>,
     nodes: Vec<usize>,
-) -> std::io::Result<JoinHandle<()>> {
-    let name = format!("domain-worker-{}", shared.index);
-    std::thread::Builder::new().name(name).spawn(move || {
-        let cpus: Vec<usize> = cpus.iter().map(|cpu| cpu.0 as usize).collect();
-        if !cpus.is_empty() {
-            // Refused: it runs unpinned.
-            let _ = set_current_thread_cpus(&cpus);
-        }
-        interleave(&nodes);
+) -> std::io::Result<(Arc<WorkerShared>, JoinHandle<()>)> {
+    let name = format!("domain-worker-{index}");
+    let (sender, receiver) = sync_channel(1);
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        settle(&cpus, &nodes);
+        let shared = make();
         shared.parker.adopt_current_thread();
-        run(&mut Worker::new(shared, inner));
-    })
+        if sender.send(Arc::clone(&shared)).is_ok() {
+            run(&mut Worker::new(shared, inner));
+        }
+    })?;
+    let shared = receiver.recv().map_err(|_| std::io::Error::other("it ended at once"))?;
+    Ok((shared, thread))
+}
+
+/// Binds this thread to these processing units, if there are any, and its memory to these nodes.
+fn settle(cpus: &[CpuId], nodes: &[usize]) {
+    let cpus: Vec<usize> = cpus.iter().map(|cpu| cpu.0 as usize).collect();
+    if !cpus.is_empty() {
+        // Refused: it runs unpinned.
+        let _ = set_current_thread_cpus(&cpus);
+    }
+    interleave(nodes);
 }
 
 /// Takes this thread's memory from these nodes in turn, if there are any. Refused: it comes from the nearest.

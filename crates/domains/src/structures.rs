@@ -399,6 +399,19 @@ impl Drop for Value {
     }
 }
 
+/// A value that any thread may have.
+#[derive(Debug)]
+pub(crate) struct SendValue(Value);
+
+// SAFETY: it is made from an `S: Send` only, and nothing but moves happens to it.
+unsafe impl Send for SendValue {}
+
+impl SendValue {
+    pub(crate) fn new<S: Send + 'static>(value: S) -> Self {
+        Self(Value::new(value))
+    }
+}
+
 /// An owned value between two workers.
 #[derive(Debug)]
 pub(crate) struct OwnedValue {
@@ -407,12 +420,12 @@ pub(crate) struct OwnedValue {
     poisoned: bool,
 }
 
-// SAFETY: it is made from an `S: Send` only (`OwnedValue::new`), and nothing but moves happens to it on the way.
+// SAFETY: it is made from a `SendValue` only, and nothing but moves happens to it on the way.
 unsafe impl Send for OwnedValue {}
 
 impl OwnedValue {
-    pub(crate) fn new<S: Send + 'static>(key: Key, value: S) -> Self {
-        Self { key, value: Value::new(value), poisoned: false }
+    pub(crate) fn new(key: Key, value: SendValue) -> Self {
+        Self { key, value: value.0, poisoned: false }
     }
 }
 

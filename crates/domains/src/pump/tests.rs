@@ -452,3 +452,40 @@ fn slots_that_change_hands_within_a_step_are_served_from_the_beginning() {
     append(&mut third, 4, &mut pump);
     append(&mut third, 5, &mut pump);
 }
+
+/// The memory policy of this thread, as the kernel numbers them; `None` where it does not say.
+fn policy() -> Option<libc::c_int> {
+    let (mut policy, nothing) = (-1, std::ptr::null_mut::<libc::c_ulong>());
+    // SAFETY: the call writes one number, and no mask, since there is none.
+    let said = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut policy, nothing, 0, nothing, 0) };
+    (said == 0).then_some(policy)
+}
+
+/// A structure is made by a thread that has its domain's policy. It says little where the kernel refuses policies; there the workers go on.
+#[test]
+fn structures_are_made_under_the_policy_of_their_domain() {
+    let machine = Machine::live(&atrapos_topology::LiveOptions::new(None));
+    let node = machine.nodes()[0].id.0;
+    let domain = |name, memory| DomainConfiguration {
+        placement: Placement::Anywhere,
+        memory,
+        ..DomainConfiguration::new(name, 1)
+    };
+    let policies = [
+        ("local", crate::MemoryPolicy::Local),
+        ("interleaved", crate::MemoryPolicy::Interleaved),
+        ("bound", crate::MemoryPolicy::Bound(node)),
+    ];
+    let domains = policies.map(|(name, memory)| domain(name, memory)).into();
+    let configuration = Configuration { oversubscribe: true, domains, ..Configuration::default() };
+    let domains = Domains::start(&machine, &configuration).expect("it starts");
+    let made = policies.map(|(name, _)| {
+        let made = domains.at(name).and_then(|site| site.place_owned_with(name, policy)).expect("free");
+        domains.client().call_blocking(&made, |made| *made).expect("it runs")
+    });
+    let (local, [_, interleaved, bound]) = (policy(), made);
+    assert_eq!(made[0], local, "the process' own");
+    if interleaved != local {
+        assert_eq!([interleaved, bound], [Some(3), Some(3)], "one node at a time, of several or of one");
+    }
+}

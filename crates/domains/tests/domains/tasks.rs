@@ -212,6 +212,48 @@ fn structures_report_their_tasks_and_retries_wherever_they_are() {
     assert_eq!(report("list").domain.as_deref(), Some("e"));
 }
 
+/// Knows the thread that made it.
+struct Made {
+    by: String,
+}
+
+impl Sessions for Made {
+    type Session = ();
+    fn session(&self) {}
+}
+
+#[test]
+fn structures_are_made_by_the_workers_of_their_domain() {
+    let domains = start(&[("d", 1), ("e", 1)]);
+    let (d, e) = (domains.at("d").expect("d"), domains.at("e").expect("e"));
+    let here = || std::thread::current().name().expect("a worker's thread has a name").to_owned();
+    let owned = d.place_owned_with("owned", here).expect("free");
+    let shared = e.place_with("shared", here).expect("free");
+    let sessioned = e.place_sessioned_with("sessioned", move || Made { by: here() }).expect("free");
+    let mut client = domains.client();
+    let by = client.call_blocking(&owned, |owned| owned.clone()).expect("it runs");
+    assert_eq!(by, "domain-worker-0");
+    assert_eq!(client.call_blocking(&shared, String::clone).expect("it runs"), "domain-worker-1");
+    let by = client.call_blocking(&sessioned, |(made, ())| made.by.clone()).expect("it runs");
+    assert_eq!(by, "domain-worker-1");
+    let taken = d.place_with("owned", || -> () { panic!("it is not made for nothing") });
+    assert!(matches!(taken, Err(DomainError::NameTaken(_))), "{taken:?}");
+    let failed = d.place_owned_with("broken", || -> u64 { panic!("on purpose") }).expect_err("it panicked");
+    assert_eq!(failed.to_string(), "making structure `broken` panicked (on purpose): mend its constructor");
+    d.place_owned_with("broken", || 5_u64).expect("the name is free, and the worker is there");
+}
+
+#[test]
+fn a_structure_is_not_made_inside_a_task() {
+    let domains = Arc::new(start(&[("d", 1)]));
+    let gate = domains.at("d").expect("d").place("gate", ()).expect("free");
+    let inside = Arc::clone(&domains);
+    let made = domains.client().call_blocking(&gate, move |()| {
+        inside.at("d").and_then(|site| site.place_with("made", || ())).map(drop)
+    });
+    assert!(matches!(made, Ok(Err(DomainError::WouldDeadlock))), "{made:?}");
+}
+
 #[test]
 fn requests_wait_behind_one_that_lasts() {
     let domains = start(&[("d", 1)]);
