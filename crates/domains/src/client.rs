@@ -523,7 +523,7 @@ fn nearest_first<'w>(
     here: Option<CpuId>,
     workers: impl Iterator<Item = &'w Arc<WorkerShared>>,
 ) -> Vec<u32> {
-    let distance = |worker: &WorkerShared| match (here, worker.cpu) {
+    let distance = |worker: &WorkerShared| match (here, worker.cpu()) {
         (Some(here), Some(there)) => machine.distance(here, there),
         _ => 0.0,
     };

@@ -8,13 +8,14 @@
 //! - A change first gives what moves to where it goes, then says so (routes, lists); what comes to the old place meanwhile is passed
 //!   on from there. So no task waits for a change to end.
 
+mod placement;
 mod reconfiguration;
+mod site;
+
+pub use site::Site;
 
 use std::collections::{BTreeMap, HashMap};
-use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -22,17 +23,17 @@ use std::time::{Duration, Instant};
 use atrapos_topology::{CpuId, Machine};
 
 use crate::change::Change;
-use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement};
+use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration, Placement};
 use crate::inbox::GROUP_SLOTS;
 use crate::planted::{Bug, planted};
 use crate::pump;
 use crate::structures::{
     By, Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, SendValue, Sessioned,
-    Sessions, Shared, SharedValue, Structure,
+    Sessions, Shared, Structure,
 };
-use crate::task::{Panic, drop_quietly};
+use crate::task::drop_quietly;
 use crate::waits::Waits;
-use crate::worker::{self, Worker, WorkerShared};
+use crate::worker::WorkerShared;
 use crate::{barrier, client::Client};
 
 /// Workers, and domains, that can ever exist at once.
@@ -232,7 +233,7 @@ pub struct ShutdownReport {
 pub struct WorkerReport {
     /// Its number.
     pub worker: u32,
-    /// Its processing unit, if it is pinned.
+    /// The processing unit that it was given: its own if it is pinned, one of its domain's if it migrates there.
     pub cpu: Option<CpuId>,
     /// Tasks that it has run.
     pub tasks: u64,
@@ -273,13 +274,6 @@ pub struct DomainReport {
     pub workers: Vec<WorkerReport>,
     /// The structures that live in it.
     pub structures: Vec<String>,
-}
-
-/// One domain, to place structures in.
-#[derive(Debug)]
-pub struct Site<'d> {
-    domains: &'d Domains,
-    domain: u32,
 }
 
 impl Domains {
@@ -344,21 +338,16 @@ impl Domains {
         let index = threads.workers;
         let slot = self.inner.workers.get(index).ok_or(DomainError::TooMany("workers"))?;
         let index = index as u32;
-        let pinned = (settings.placement == Placement::Pinned).then_some(cpu);
+        let unit = (settings.placement != Placement::Anywhere).then_some(cpu);
         let groups = settings.slots.div_ceil(GROUP_SLOTS);
-        let make = move || WorkerShared::new(index, domain, pinned, groups);
+        let make = move || WorkerShared::new(index, domain, unit, groups);
         let shared = if self.inner.stepped {
             let shared = make();
             threads.born.push(Arc::clone(&shared));
             shared
         } else {
-            let cpus = match settings.placement {
-                Placement::Pinned => vec![cpu],
-                Placement::Migrating => of_domain.to_vec(),
-                Placement::Anywhere => Vec::new(),
-            };
-            let nodes = self.nodes_of(settings.memory, of_domain);
-            let started = pump::start(index, make, Arc::clone(&self.inner), cpus, nodes);
+            let binding = self.binding(settings, unit, of_domain);
+            let started = pump::start(index, make, Arc::clone(&self.inner), binding);
             let (shared, thread) = started.map_err(DomainError::Thread)?;
             threads.handles.push(thread);
             shared
@@ -368,21 +357,6 @@ impl Domains {
         self.inner.domain(domain).set_workers(|workers| workers.push(index));
         self.inner.wake_waiting();
         Ok(index)
-    }
-
-    /// The memory nodes of a policy; none where the system's own policy, the nearest node, is meant.
-    fn nodes_of(&self, memory: MemoryPolicy, cpus: &[CpuId]) -> Vec<usize> {
-        match memory {
-            MemoryPolicy::Local => Vec::new(),
-            MemoryPolicy::Bound(node) => vec![node as usize],
-            MemoryPolicy::Interleaved => {
-                let node = |&cpu: &CpuId| self.inner.machine.cpu(cpu).map(|cpu| cpu.node.0 as usize);
-                let mut nodes: Vec<usize> = cpus.iter().filter_map(node).collect();
-                nodes.sort_unstable();
-                nodes.dedup();
-                nodes
-            }
-        }
     }
 
     fn find_domain(&self, name: &str) -> Result<u32, DomainError> {
@@ -624,158 +598,5 @@ impl Drop for Domains {
         if !self.inner.is_closing() {
             self.end(Instant::now() + DROP_DEADLINE);
         }
-    }
-}
-
-impl Site<'_> {
-    fn add(
-        &self,
-        name: &str,
-        kind: Kind,
-        route: u32,
-        shared: Option<SharedValue>,
-    ) -> Result<Arc<Place>, DomainError> {
-        let added = self.domains.inner.registry.add(name, kind, route, shared);
-        added.ok_or_else(|| DomainError::NameTaken(name.to_owned()))
-    }
-
-    /// Places a shared structure here. One that threads cannot share is refused by the compiler; it can be owned:
-    ///
-    /// ```compile_fail
-    /// # use atrapos_domains::Domains;
-    /// fn place(domains: &Domains) {
-    ///     let _ = domains.at("d").map(|site| site.place("cell", std::cell::Cell::new(0)));
-    /// }
-    /// ```
-    ///
-    /// ```
-    /// # use atrapos_domains::Domains;
-    /// fn place(domains: &Domains) {
-    ///     let _ = domains.at("d").map(|site| site.place_owned("cell", std::cell::Cell::new(0)));
-    /// }
-    /// ```
-    ///
-    /// Its memory is the caller's, until the domain's workers allocate more of it; [`place_with`](Self::place_with) makes it there.
-    ///
-    /// # Errors
-    /// [`DomainError::NameTaken`].
-    pub fn place<S: Send + Sync + 'static>(
-        &self,
-        name: &str,
-        structure: S,
-    ) -> Result<Shared<S>, DomainError> {
-        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::new(structure)))?;
-        Ok(Shared { place, of: PhantomData })
-    }
-
-    /// Places a shared structure with a session per worker here.
-    ///
-    /// # Errors
-    /// [`DomainError::NameTaken`].
-    pub fn place_with_sessions<S: Sessions>(
-        &self,
-        name: &str,
-        structure: S,
-    ) -> Result<Sessioned<S>, DomainError> {
-        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::with_sessions(structure)))?;
-        Ok(Sessioned { place, of: PhantomData })
-    }
-
-    /// Places an owned structure here, with the worker that has the fewest.
-    ///
-    /// # Errors
-    /// [`DomainError::NameTaken`].
-    pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
-        self.add_owned(name, SendValue::new(structure))
-    }
-
-    /// Places a shared structure that a worker of the domain makes, between two tasks: all its memory comes from there, by the domain's
-    /// [`MemoryPolicy`]. Waits until it is made.
-    ///
-    /// # Errors
-    /// As for [`place`](Self::place); [`DomainError::Constructor`] if `make` panicked, and [`DomainError::WouldDeadlock`] inside a task of
-    /// these domains.
-    pub fn place_with<S: Send + Sync + 'static>(
-        &self,
-        name: &str,
-        make: impl FnOnce() -> S + Send + 'static,
-    ) -> Result<Shared<S>, DomainError> {
-        let value = self.made(name, move || SharedValue::new(make()))?;
-        let place = self.add(name, Kind::Shared, self.domain, Some(value))?;
-        Ok(Shared { place, of: PhantomData })
-    }
-
-    /// Places a shared structure with a session per worker that a worker of the domain makes; as [`place_with`](Self::place_with).
-    ///
-    /// # Errors
-    /// As for [`place_with`](Self::place_with).
-    pub fn place_sessioned_with<S: Sessions>(
-        &self,
-        name: &str,
-        make: impl FnOnce() -> S + Send + 'static,
-    ) -> Result<Sessioned<S>, DomainError> {
-        let value = self.made(name, move || SharedValue::with_sessions(make()))?;
-        let place = self.add(name, Kind::Shared, self.domain, Some(value))?;
-        Ok(Sessioned { place, of: PhantomData })
-    }
-
-    /// Places an owned structure that a worker of the domain makes; as [`place_with`](Self::place_with).
-    ///
-    /// # Errors
-    /// As for [`place_with`](Self::place_with).
-    pub fn place_owned_with<S: Send + 'static>(
-        &self,
-        name: &str,
-        make: impl FnOnce() -> S + Send + 'static,
-    ) -> Result<Owned<S>, DomainError> {
-        let value = self.made(name, move || SendValue::new(make()))?;
-        self.add_owned(name, value)
-    }
-
-    /// Has the worker with the fewest owned structures make something, and waits for it.
-    fn made<V: Send + 'static>(
-        &self,
-        name: &str,
-        make: impl FnOnce() -> V + Send + 'static,
-    ) -> Result<V, DomainError> {
-        let inner = &self.domains.inner;
-        if worker::running(inner).is_some() {
-            return Err(DomainError::WouldDeadlock);
-        }
-        if inner.registry.named(name).is_some() {
-            return Err(DomainError::NameTaken(name.to_owned()));
-        }
-        let (sender, receiver) = sync_channel(1);
-        self.least_occupied()?.tell(Box::new(move |_| {
-            // Whoever waits takes it; a panic is its own to report.
-            let _ = sender.send(catch_unwind(AssertUnwindSafe(make)));
-        }));
-        match receiver.recv() {
-            Ok(Ok(made)) => Ok(made),
-            Ok(Err(panic)) => {
-                let panic = Panic::new(panic);
-                Err(DomainError::Constructor { structure: name.to_owned(), panic: panic.to_string() })
-            }
-            Err(_) => Err(DomainError::ShutDown),
-        }
-    }
-
-    /// The worker that owns the fewest structures.
-    fn least_occupied(&self) -> Result<Arc<WorkerShared>, DomainError> {
-        let inner = &self.domains.inner;
-        let places = inner.registry.places();
-        let owned =
-            |worker: u32| places.iter().filter(|place| place.route() == Route::Worker(worker)).count();
-        let workers = inner.live_workers_of(self.domain);
-        let worker = workers.into_iter().min_by_key(|worker| owned(worker.index));
-        worker.ok_or_else(|| DomainError::NoSuchDomain(inner.domain(self.domain).settings.name.clone()))
-    }
-
-    fn add_owned<S>(&self, name: &str, value: SendValue) -> Result<Owned<S>, DomainError> {
-        let _one_at_a_time = self.domains.inner.threads();
-        let worker = self.least_occupied()?;
-        let place = self.add(name, Kind::Owned, worker.index, None)?;
-        Worker::send_owned(OwnedValue::new(place.key, value), &worker);
-        Ok(Owned { place, of: PhantomData })
     }
 }

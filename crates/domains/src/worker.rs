@@ -34,6 +34,9 @@ const STEPS_PER_LOOK: u32 = 256;
 /// Tasks that take longer than this are answered one by one.
 const LONG_TASK: Duration = Duration::from_micros(2);
 
+/// The unit of a worker that runs anywhere.
+const NO_CPU: u32 = u32::MAX;
+
 /// A message to a worker. It runs on the worker, between two tasks.
 pub(crate) type Message = Box<dyn FnOnce(&mut Worker) + Send>;
 
@@ -51,8 +54,8 @@ pub(crate) struct WorkerShared {
     pub(crate) index: u32,
     /// The domain it belongs to.
     pub(crate) domain: AtomicU32,
-    /// The processing unit that it is pinned to.
-    pub(crate) cpu: Option<CpuId>,
+    /// The processing unit that it was given; [`NO_CPU`] if it runs anywhere.
+    cpu: AtomicU32,
     /// The buffer in which its clients lease slots.
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) parker: Parker,
@@ -75,7 +78,7 @@ impl WorkerShared {
         Arc::new_cyclic(|this| Self {
             index,
             domain: AtomicU32::new(domain),
-            cpu,
+            cpu: AtomicU32::new(cpu.map_or(NO_CPU, |cpu| cpu.0)),
             // The worker keeps its buffer, and the domains keep the worker: so the server outlives the buffer's clients.
             buffer: Buffer::new(groups, this.as_ptr()),
             parker: Parker::new(),
@@ -84,6 +87,12 @@ impl WorkerShared {
             tasks: AtomicU64::new(0),
             busy_steps: AtomicU64::new(0),
         })
+    }
+
+    /// The processing unit that it was given; none if it runs anywhere.
+    pub(crate) fn cpu(&self) -> Option<CpuId> {
+        let cpu = self.cpu.load(Ordering::Relaxed);
+        (cpu != NO_CPU).then_some(CpuId(cpu))
     }
 
     /// Wakes the worker if it sleeps; a barrier lies between this and what it is to find.
@@ -128,7 +137,7 @@ impl WorkerShared {
     pub(crate) fn report(&self) -> WorkerReport {
         WorkerReport {
             worker: self.index,
-            cpu: self.cpu,
+            cpu: self.cpu(),
             tasks: self.tasks.load(Ordering::Relaxed),
             busy_steps: self.busy_steps.load(Ordering::Relaxed),
             free_slots: self.buffer.free_slots(),

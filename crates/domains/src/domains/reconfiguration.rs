@@ -36,7 +36,7 @@ impl Domains {
         cpus.iter().try_for_each(|&cpu| self.new_worker(&mut threads, domain, cpu, &cpus).map(drop))
     }
 
-    /// Adds a worker to a domain, on `cpu`.
+    /// Adds a worker to a domain, on `cpu`; in a migrating domain, the others may run there too, and it on their units.
     ///
     /// # Errors
     /// [`DomainError`] if there is no such domain or the thread cannot be started.
@@ -44,14 +44,10 @@ impl Domains {
         let mut threads = self.inner.threads();
         self.refuse_if_closing()?;
         let domain = self.find_domain(domain)?;
-        let cpus = self
-            .inner
-            .live_workers_of(domain)
-            .iter()
-            .filter_map(|worker| worker.cpu)
-            .chain([cpu])
-            .collect::<Vec<_>>();
-        self.new_worker(&mut threads, domain, cpu, &cpus).map(drop)
+        let units: Vec<CpuId> = self.units_of(domain).into_iter().chain([cpu]).collect();
+        self.new_worker(&mut threads, domain, cpu, &units)?;
+        self.bind_all(domain);
+        Ok(())
     }
 
     fn refuse_if_closing(&self) -> Result<(), DomainError> {
@@ -75,6 +71,7 @@ impl Domains {
         self.inner.wake_waiting();
         let (heir, done) = (Arc::clone(heir), change.step());
         leaving.tell(Box::new(move |worker| worker.leave(heir, done)));
+        self.bind_all(index);
         Ok(change)
     }
 
@@ -156,6 +153,7 @@ impl Domains {
         self.inner.domain(to).set_workers(|list| list.extend(leaving.iter().map(|worker| worker.index)));
         self.inner.wake_waiting();
         leaving.iter().for_each(|worker| join(worker, to, &change));
+        [from, to].into_iter().for_each(|domain| self.bind_all(domain));
         for place in self.inner.registry.places() {
             let is_moved = moved.iter().any(|moved| moved.key == place.key);
             let target = match place.route() {
@@ -191,6 +189,7 @@ impl Domains {
         self.inner.domain(from).set_workers(Vec::clear);
         self.inner.wake_waiting();
         workers.iter().for_each(|worker| join(worker, to, &change));
+        self.bind_all(to);
         Ok(change)
     }
 }

@@ -489,3 +489,38 @@ fn structures_are_made_under_the_policy_of_their_domain() {
         assert_eq!([interleaved, bound], [Some(3), Some(3)], "one node at a time, of several or of one");
     }
 }
+
+/// The number of processing units that a task in a domain may run on, asked of each worker.
+fn units_of_workers(domains: &Domains, structures: &[Owned<()>]) -> Vec<usize> {
+    let cpus = |(): &mut ()| atrapos_runtime::affinity::current_thread_cpus().expect("it can be read").len();
+    structures.iter().map(|at| domains.client().call_blocking(at, cpus).expect("it runs")).collect()
+}
+
+/// The workers of a migrating domain have all its units: those that came too, and no more the unit of one that went.
+#[test]
+fn workers_of_a_migrating_domain_share_its_units() {
+    let machine = Machine::live(&atrapos_topology::LiveOptions::new(None));
+    let cpus: Vec<CpuId> = machine.usable_cpus().iter().collect();
+    let [first, second, ..] = cpus[..] else { return };
+    let domain = DomainConfiguration {
+        placement: Placement::Migrating,
+        cpus: vec![first.0],
+        ..DomainConfiguration::new("d", 0)
+    };
+    let configuration = Configuration { domains: vec![domain], ..Configuration::default() };
+    let domains = Domains::start(&machine, &configuration).expect("it starts");
+    let place = |name| domains.at("d").and_then(|site| site.place_owned(name, ())).expect("free");
+    let one = place("one");
+    if units_of_workers(&domains, std::slice::from_ref(&one)) != [1] {
+        // No thread can be bound here.
+        return;
+    }
+    domains.grow("d", second).expect("it grows");
+    let structures = [one.clone(), place("two")];
+    let reported: Vec<_> =
+        domains.report()[0].workers.iter().map(|worker| (worker.worker, worker.cpu)).collect();
+    assert_eq!(reported, [(0, Some(first)), (1, Some(second))]);
+    assert_eq!(units_of_workers(&domains, &structures), [2, 2]);
+    domains.shrink("d").expect("there are two").wait().expect("it is no task");
+    assert_eq!(units_of_workers(&domains, &structures), [1, 1]);
+}
