@@ -1,5 +1,6 @@
 //! Changes under way: whoever asked for one can wait for it, or look.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,33 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Done {
     open: Arc<Open>,
+    _step: Step,
+}
+
+/// The number of steps of all changes that are not done: until there are none, messages and routes may lead to where something was.
+#[derive(Debug, Default)]
+pub(crate) struct Steps(Arc<AtomicUsize>);
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Step(Arc<AtomicUsize>);
+
+impl Steps {
+    pub(crate) fn begin(&self) -> Step {
+        self.0.fetch_add(1, Ordering::AcqRel);
+        Step(Arc::clone(&self.0))
+    }
+
+    /// Returns whether every step is done that was begun before.
+    pub(crate) fn are_done(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Change {
@@ -34,7 +62,7 @@ impl Change {
     /// One more step.
     pub(crate) fn step(&self) -> Done {
         *self.open.steps.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Done { open: Arc::clone(&self.open) }
+        Done { open: Arc::clone(&self.open), _step: self.domains.steps.begin() }
     }
 
     /// Returns whether all its steps are done.

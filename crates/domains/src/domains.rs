@@ -3,7 +3,10 @@
 //! Owns: the lists of domains and workers, the threads, and the order of changes (one at a time). Never: is on the path of a task.
 //!
 //! # Invariants
-//! - A worker and a domain keep their numbers, and what others see of them is kept, until all domains are dropped.
+//! - What others see of a worker or a domain is kept until all domains are dropped. A worker that leaves gives all it has away, and waits: the
+//!   next worker that is needed with as many slots, on the same memory node, is that one, with its number, its thread and its slots. The number
+//!   of a domain that is no more is given to the next one.
+//! - Numbers are given anew only when no step of a change is open: then no route or message leads to where something was.
 //! - The workers of a domain are a list with a version; a client that sees another version chooses its worker anew.
 //! - A change first gives what moves to where it goes, then says so (routes, lists); what comes to the old place meanwhile is passed
 //!   on from there. So no task waits for a change to end.
@@ -22,11 +25,11 @@ use std::time::{Duration, Instant};
 
 use atrapos_topology::{CpuId, Machine};
 
-use crate::change::Change;
+use crate::change::{Change, Steps};
 use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration, Placement};
 use crate::inbox::GROUP_SLOTS;
 use crate::planted::{Bug, planted};
-use crate::pump;
+use crate::pump::{self, Binding};
 use crate::structures::{
     By, Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, SendValue, Sessioned,
     Sessions, Shared, Structure,
@@ -81,7 +84,9 @@ pub enum DomainError {
     #[error("domain `{0}` cannot be merged with itself")]
     WithItself(String),
     /// The numbers are used up.
-    #[error("there are {COUNT_MAX} {0} already, counting those that have ended")]
+    #[error(
+        "there are {COUNT_MAX} {0} already: make fewer, or wait for the changes under way, after which those that are no more do not count"
+    )]
     TooMany(&'static str),
     /// Making a structure panicked.
     #[error("making structure `{structure}` panicked ({panic}): mend its constructor")]
@@ -104,10 +109,12 @@ pub enum DomainError {
 /// The part of a domain that others see.
 #[derive(Debug)]
 pub(crate) struct DomainShared {
-    settings: DomainConfiguration,
-    /// Its workers' numbers.
+    settings: Mutex<DomainConfiguration>,
+    /// Its workers' numbers; none once it is no more.
     workers: Mutex<Vec<u32>>,
     version: AtomicU32,
+    /// The number of domains that have had this number before.
+    life: AtomicU32,
 }
 
 impl DomainShared {
@@ -118,6 +125,14 @@ impl DomainShared {
     #[inline(always)]
     pub(crate) fn version(&self) -> u32 {
         self.version.load(Ordering::Acquire)
+    }
+
+    fn settings(&self) -> DomainConfiguration {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn life(&self) -> u32 {
+        self.life.load(Ordering::Acquire)
     }
 
     fn set_workers(&self, change: impl FnOnce(&mut Vec<u32>)) {
@@ -138,6 +153,7 @@ pub(crate) struct Inner {
     pub(crate) machine: Machine,
     pub(crate) registry: Registry,
     pub(crate) waits: Waits,
+    pub(crate) steps: Steps,
     workers: Box<[OnceLock<Arc<WorkerShared>>]>,
     domains: Box<[OnceLock<DomainShared>]>,
     closing: AtomicBool,
@@ -172,12 +188,6 @@ impl Inner {
     #[inline(always)]
     pub(crate) fn domain(&self, index: u32) -> &DomainShared {
         self.domains[index as usize].get().unwrap_or_else(|| panic!("{STRANGE}"))
-    }
-
-    /// Some worker of a domain.
-    pub(crate) fn any_worker_of(&self, domain: u32) -> Option<&Arc<WorkerShared>> {
-        let first = *self.domain(domain).workers().first()?;
-        Some(self.worker(first))
     }
 
     #[inline(always)]
@@ -296,6 +306,7 @@ impl Domains {
             machine: machine.clone(),
             registry: Registry::default(),
             waits: Waits::default(),
+            steps: Steps::default(),
             workers: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
             domains: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
             closing: AtomicBool::new(false),
@@ -318,52 +329,123 @@ impl Domains {
     }
 
     fn new_domain(&self, threads: &mut Threads, settings: DomainConfiguration) -> Result<u32, DomainError> {
+        if let Some((index, ended)) = self.ended_domain() {
+            *ended.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+            ended.life.fetch_add(1, Ordering::AcqRel);
+            return Ok(index as u32);
+        }
         let index = threads.domains;
         let slot = self.inner.domains.get(index).ok_or(DomainError::TooMany("domains"))?;
         threads.domains += 1;
-        let (workers, version) = (Mutex::default(), AtomicU32::new(0));
-        let domain = DomainShared { settings, workers, version };
-        slot.set(domain).unwrap_or_else(|_| unreachable!("numbers are given once"));
+        let domain = DomainShared {
+            settings: Mutex::new(settings),
+            workers: Mutex::default(),
+            version: AtomicU32::new(0),
+            life: AtomicU32::new(0),
+        };
+        slot.set(domain).unwrap_or_else(|_| unreachable!("a new number is given once"));
         Ok(index as u32)
     }
 
+    /// A domain that is no more, if nothing can lead there any more.
+    fn ended_domain(&self) -> Option<(usize, &DomainShared)> {
+        let mut domains = self.inner.domains.iter().map_while(OnceLock::get).enumerate();
+        let ended = domains.find(|(_, domain)| domain.workers().is_empty());
+        ended.filter(|_| self.inner.steps.are_done() || planted(Bug::ReuseEarly))
+    }
+
+    /// Adds a worker to a domain: one that has left another comes back, or there is a new one.
     fn new_worker(
         &self,
         threads: &mut Threads,
         domain: u32,
         cpu: CpuId,
         of_domain: &[CpuId],
-    ) -> Result<u32, DomainError> {
-        let settings = &self.inner.domain(domain).settings;
-        let index = threads.workers;
-        let slot = self.inner.workers.get(index).ok_or(DomainError::TooMany("workers"))?;
-        let index = index as u32;
+    ) -> Result<(), DomainError> {
+        let settings = self.inner.domain(domain).settings();
         let unit = (settings.placement != Placement::Anywhere).then_some(cpu);
+        let binding = self.binding(&settings, unit, of_domain);
         let groups = settings.slots.div_ceil(GROUP_SLOTS);
-        let make = move || WorkerShared::new(index, domain, unit, groups);
+        let is_full = threads.workers == COUNT_MAX;
+        let index = match self.worker_that_left(groups, cpu, is_full) {
+            Some(spare) => {
+                self.call_back(&spare, domain, unit, binding);
+                spare.index
+            }
+            None => {
+                let index = threads.workers as u32;
+                self.start_worker(threads, binding, move || WorkerShared::new(index, domain, unit, groups))?;
+                index
+            }
+        };
+        self.inner.domain(domain).set_workers(|workers| workers.push(index));
+        self.inner.wake_waiting();
+        Ok(())
+    }
+
+    fn start_worker(
+        &self,
+        threads: &mut Threads,
+        binding: Binding,
+        make: impl FnOnce() -> Arc<WorkerShared> + Send + 'static,
+    ) -> Result<(), DomainError> {
+        let slot = self.inner.workers.get(threads.workers).ok_or(DomainError::TooMany("workers"))?;
         let shared = if self.inner.stepped {
             let shared = make();
             threads.born.push(Arc::clone(&shared));
             shared
         } else {
-            let binding = self.binding(settings, unit, of_domain);
-            let started = pump::start(index, make, Arc::clone(&self.inner), binding);
+            let started = pump::start(threads.workers as u32, make, Arc::clone(&self.inner), binding);
             let (shared, thread) = started.map_err(DomainError::Thread)?;
             threads.handles.push(thread);
             shared
         };
         threads.workers += 1;
-        slot.set(shared).unwrap_or_else(|_| unreachable!("numbers are given once"));
-        self.inner.domain(domain).set_workers(|workers| workers.push(index));
-        self.inner.wake_waiting();
-        Ok(index)
+        slot.set(shared).unwrap_or_else(|_| unreachable!("a new number is given once"));
+        Ok(())
+    }
+
+    /// A worker that has left and has so many slots, if nothing can lead there any more: one on the memory node of `cpu`, where its slots
+    /// are; or, if there are no more numbers, on any.
+    fn worker_that_left(&self, groups: usize, cpu: CpuId, on_any_node: bool) -> Option<Arc<WorkerShared>> {
+        if !self.inner.steps.are_done() && !planted(Bug::ReuseEarly) {
+            return None;
+        }
+        let node = |cpu: CpuId| self.inner.machine.cpu(cpu).map(|cpu| cpu.node);
+        let is_near = |worker: &WorkerShared| match worker.cpu() {
+            Some(its) => node(its) == node(cpu),
+            None => true,
+        };
+        let left =
+            self.inner.all_workers().filter(|worker| worker.has_left() && worker.buffer.groups() == groups);
+        left.filter(|worker| on_any_node || is_near(worker)).min_by_key(|worker| !is_near(worker)).cloned()
+    }
+
+    /// Has a worker that has left come back, and others give its buffer back to it.
+    fn call_back(&self, worker: &Arc<WorkerShared>, domain: u32, unit: Option<CpuId>, binding: Binding) {
+        let stepped = self.inner.stepped;
+        self.inner.waits.tell(worker, |_| {
+            worker.come_back(
+                domain,
+                unit,
+                Box::new(move |_| {
+                    if !stepped {
+                        binding.bind();
+                    }
+                }),
+            );
+        });
+        // SAFETY: the domains keep all their workers.
+        let server = unsafe { &*worker.buffer.server() };
+        let (worker, step) = (Arc::clone(worker), self.inner.steps.begin());
+        server.tell(Box::new(move |server| server.give_back(worker, step)));
     }
 
     fn find_domain(&self, name: &str) -> Result<u32, DomainError> {
         let known = self.inner.domains.iter().map_while(OnceLock::get);
         let found = known
             .enumerate()
-            .find(|(_, domain)| domain.settings.name == name && !domain.workers().is_empty());
+            .find(|(_, domain)| domain.settings().name == name && !domain.workers().is_empty());
         found.map(|(index, _)| index as u32).ok_or_else(|| DomainError::NoSuchDomain(name.to_owned()))
     }
 
@@ -382,7 +464,8 @@ impl Domains {
     /// # Errors
     /// [`DomainError::NoSuchDomain`].
     pub fn at(&self, domain: &str) -> Result<Site<'_>, DomainError> {
-        Ok(Site { domains: self, domain: self.find_domain(domain)? })
+        let (name, domain) = (domain.to_owned(), self.find_domain(domain)?);
+        Ok(Site { domains: self, domain, name, life: self.inner.domain(domain).life() })
     }
 
     /// The domain that the configuration gives to the structure of this name.
@@ -445,14 +528,12 @@ impl Domains {
     /// [`DomainError::NoSuchStructure`] or, by handle or key, [`DomainError::NoSuchKey`].
     pub fn remove<'a>(&self, structure: impl Into<Structure<'a>>) -> Result<Change, DomainError> {
         let _one_at_a_time = self.inner.threads();
-        let place = self.find_place(structure.into())?;
-        let holders = match place.route() {
+        let key = self.find_place(structure.into())?.key;
+        let holders = match self.inner.registry.remove(key) {
             Route::Worker(worker) => vec![Arc::clone(self.inner.worker(worker))],
             Route::Domain(domain) => self.inner.live_workers_of(domain),
             Route::Removed => Vec::new(),
         };
-        let key = place.key;
-        self.inner.registry.remove(key);
         self.inner.wake_waiting();
         let change = Change::new(&self.inner);
         for worker in holders {
@@ -477,11 +558,7 @@ impl Domains {
         let owned = OwnedValue::new(structure.key(), SendValue::new(value));
         let change = Change::new(&self.inner);
         let done = change.step();
-        self.inner.worker(worker).tell(Box::new(move |worker| {
-            drop_quietly(worker.reach.take(owned.key));
-            worker.reach.install(owned);
-            drop(done);
-        }));
+        self.inner.worker(worker).tell(Box::new(move |worker| worker.replace(owned, done)));
         Ok(change)
     }
 
@@ -495,7 +572,7 @@ impl Domains {
             let workers = self.inner.live_workers_of(index as u32);
             let here = |place: &&Arc<Place>| self.domain_of(place) == Some(index as u32);
             DomainReport {
-                name: domain.settings.name.clone(),
+                name: domain.settings().name,
                 workers: workers.iter().map(|worker| worker.report()).collect(),
                 structures: places.iter().filter(here).map(|place| place.name.clone()).collect(),
             }
@@ -537,7 +614,7 @@ impl Domains {
             let domain = domain.filter(|domain| !domain.workers().is_empty());
             StructureReport {
                 name: place.name.clone(),
-                domain: domain.map(|domain| domain.settings.name.clone()),
+                domain: domain.map(|domain| domain.settings().name),
                 owned: place.kind == Kind::Owned,
                 tasks,
                 retries,
@@ -562,9 +639,7 @@ impl Domains {
     fn end(&self, deadline: Instant) -> ShutdownReport {
         self.inner.closing.store(true, Ordering::SeqCst);
         let mut threads = self.inner.threads();
-        for worker in self.inner.all_workers() {
-            worker.tell(Box::new(move |worker| worker.end_by(deadline)));
-        }
+        self.inner.all_workers().for_each(|worker| worker.end_by(deadline));
         let mut still_running = Vec::new();
         for (index, handle) in std::mem::take(&mut threads.handles).into_iter().enumerate() {
             // A worker looks at the deadline between two tasks; beyond it, one that is inside a task is left behind.

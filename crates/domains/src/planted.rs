@@ -32,6 +32,14 @@ pub(crate) enum Bug {
     ForgetServer,
     /// A worker gives its buffer to one that waits for it.
     HandOverToWaiting,
+    /// The number of a worker or domain that has ended is used again while changes are under way.
+    ReuseEarly,
+    /// A structure whose message went to the heir of a worker has the route of the worker that left.
+    RouteToLeft,
+    /// A buffer that went to the heir of a worker has the worker that left as its server.
+    ServeUnsaid,
+    /// A move or replacement of a structure that has just gone on is forgotten.
+    LoseGone,
     /// A client that finds slots of one that is gone does not wake those that wait for some.
     ForgetWaiting,
     /// A burst that is turned to another target does not send first what it has gathered.

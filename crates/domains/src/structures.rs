@@ -120,10 +120,10 @@ pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// The worker of an owned structure, the domain of a shared one, or [`REMOVED`].
-    pub(crate) route: AtomicU32,
+    route: AtomicU32,
 }
 
-pub(crate) const REMOVED: u32 = u32::MAX;
+const REMOVED: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -144,11 +144,21 @@ pub enum Route {
 
 impl Place {
     pub(crate) fn route(&self) -> Route {
-        match (self.route.load(Ordering::Acquire), self.kind) {
+        self.route_of(self.route.load(Ordering::Acquire))
+    }
+
+    fn route_of(&self, number: u32) -> Route {
+        match (number, self.kind) {
             (REMOVED, _) => Route::Removed,
             (worker, Kind::Owned) => Route::Worker(worker),
             (domain, Kind::Shared) => Route::Domain(domain),
         }
+    }
+
+    /// Sends tasks to another worker or domain from now on, unless the structure was removed. Returns whether it was not.
+    pub(crate) fn set_route(&self, to: u32) -> bool {
+        let change = |old| (old != REMOVED).then_some(to);
+        self.route.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }
 
@@ -581,6 +591,13 @@ impl Reach {
         self.put(key, local);
     }
 
+    /// Returns whether a structure is here.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        let locals = self.locals.borrow();
+        let local = locals.get(key.index as usize);
+        local.is_some_and(|local| local.generation == key.generation && local.state != State::Absent)
+    }
+
     /// Gives an owned structure away, or forgets a shared one.
     pub(crate) fn take(&self, key: Key) -> Option<OwnedValue> {
         let local = {
@@ -729,23 +746,23 @@ impl Registry {
         Some(place)
     }
 
-    /// Forgets a structure. Returns whether it was there.
-    pub(crate) fn remove(&self, key: Key) -> bool {
+    /// Forgets a structure. Returns where it was.
+    pub(crate) fn remove(&self, key: Key) -> Route {
         let mut entries = self.entries();
-        let Some(entry) = entries.entries.get_mut(key.index as usize) else { return false };
-        if entry.generation != key.generation || entry.place.is_none() {
-            return false;
+        let Some(entry) = entries.entries.get_mut(key.index as usize) else { return Route::Removed };
+        if entry.generation != key.generation {
+            return Route::Removed;
         }
+        let Some(place) = entry.place.take() else { return Route::Removed };
         entry.generation = 0;
         let shared = entry.shared.take();
-        if let Some(place) = entry.place.take() {
-            place.route.store(REMOVED, Ordering::Release);
-            entries.names.remove(&place.name);
-        }
+        // Whoever has it, or is about to, is told, or sees this.
+        let was = place.route_of(place.route.swap(REMOVED, Ordering::AcqRel));
+        entries.names.remove(&place.name);
         entries.free.push(key.index);
         drop(entries);
         drop_quietly(shared);
-        true
+        was
     }
 
     /// The place of a key.

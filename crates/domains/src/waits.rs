@@ -151,10 +151,37 @@ impl Waits {
         self.graph().passed.retain(|passed| !passed.is(buffer, slot));
     }
 
-    /// Ends the hearing of a worker, if nothing is left that it was told; no buffer is handed over to it from then on. Returns whether it has.
-    pub(crate) fn close(&self, worker: &WorkerShared) -> bool {
+    /// Tells something to a worker, or its heir; neither leaves meanwhile.
+    pub(crate) fn tell(&self, to: &Arc<WorkerShared>, tell: impl FnOnce(&Arc<WorkerShared>)) {
         let _graph = self.graph();
-        worker.close()
+        tell(&Arc::clone(to).or_heir());
+    }
+
+    /// Notes that a worker serves a buffer. It does not wait now.
+    pub(crate) fn serve(&self, buffer: &Buffer, worker: &Arc<WorkerShared>) {
+        let _graph = self.graph();
+        if !planted(Bug::ServeUnsaid) {
+            buffer.set_server(Arc::as_ptr(worker));
+        }
+    }
+
+    /// Gives its own buffer back to a worker that had left and came back, and tells it; unless it waits, as it may wait for this buffer, or
+    /// is gone again. Returns whether it has it.
+    pub(crate) fn give_back(&self, to: &Arc<WorkerShared>, tell: impl FnOnce()) -> bool {
+        let graph = self.graph();
+        if graph.waiting.contains_key(&to.index) || to.has_left() || to.is_closed() {
+            return false;
+        }
+        to.buffer.set_server(Arc::as_ptr(to));
+        tell();
+        true
+    }
+
+    /// Ends the hearing of a worker, if nothing is left that it was told, or in any case; no buffer is handed over to it from then on. Returns
+    /// whether it has.
+    pub(crate) fn close(&self, worker: &WorkerShared, anyway: bool) -> bool {
+        let _graph = self.graph();
+        worker.close(anyway)
     }
 
     /// Gives the buffers of a worker, and the tasks that were passed on to it, to another one, or its heir, and tells that one; unless it

@@ -19,14 +19,17 @@ use atrapos_runtime::Parker;
 use atrapos_topology::CpuId;
 
 use crate::barrier;
-use crate::change::Done;
+use crate::change::{self, Done};
 use crate::domains::{Inner, WorkerReport};
 use crate::inbox::Buffer;
+use crate::planted::{Bug, planted};
 use crate::polled::{Passed, Polled, Stray, run_in};
-use crate::structures::{Key, Known, OwnedValue, Reach, Route};
+use crate::structures::{Key, Known, OwnedValue, Place, Reach, Route};
 use crate::sync::AtomicBool;
 use crate::task::{Failure, Outcome, drop_quietly};
 
+/// Rounds of messages that a worker handles at its end: some are told again until others have done their part, who may have ended.
+const END_ROUNDS_MAX: u32 = 1_000;
 /// Times that a task is passed on before its structures count as apart.
 const HOPS_MAX: u32 = 64;
 /// Steps between two looks at how long tasks take.
@@ -47,6 +50,8 @@ struct Messages {
     heir: Option<Arc<WorkerShared>>,
     /// Set once nobody will handle any.
     closed: bool,
+    /// Set when the worker itself is to end.
+    deadline: Option<Instant>,
 }
 
 /// The part of a worker that others see.
@@ -145,24 +150,64 @@ impl WorkerShared {
         }
     }
 
-    /// Takes what the worker was told so far.
-    fn take_messages(&self) -> VecDeque<Message> {
+    /// Takes what the worker was told so far, and when it is to end, if it is.
+    fn take_messages(&self) -> (VecDeque<Message>, Option<Instant>) {
         let mut messages = self.messages();
         // Under the lock: whoever tells something now sets it again afterwards.
         self.told.store(false, Ordering::Release);
-        std::mem::take(&mut messages.queue)
+        (std::mem::take(&mut messages.queue), messages.deadline)
     }
 
-    /// Ends the hearing, if nothing is left that it was told. Returns whether it has.
-    pub(crate) fn close(&self) -> bool {
+    /// Has the worker end, also if it has left: once nothing is left to do, or at the deadline.
+    pub(crate) fn end_by(&self, deadline: Instant) {
+        self.messages().deadline = Some(deadline);
+        self.told.store(true, Ordering::Release);
+        self.parker.wake();
+    }
+
+    /// Returns whether it has given all it had to another worker, and has not come back.
+    pub(crate) fn has_left(&self) -> bool {
+        self.messages().heir.is_some()
+    }
+
+    /// Has a worker that has left come back, to `domain` and the unit `cpu`; `first` is what it does first. Its buffer is still with others.
+    pub(crate) fn come_back(&self, domain: u32, cpu: Option<CpuId>, first: Message) {
+        self.domain.store(domain, Ordering::Release);
+        self.cpu.store(cpu.map_or(NO_CPU, |cpu| cpu.0), Ordering::Relaxed);
+        // Counted anew: for whoever reads reports it is another worker.
+        self.tasks.store(0, Ordering::Relaxed);
+        self.busy_steps.store(0, Ordering::Relaxed);
+        self.messages().heir = None;
+        self.tell(first);
+    }
+
+    /// Ends the hearing, if nothing is left that it was told, or in any case. Returns whether it has.
+    pub(crate) fn close(&self, anyway: bool) -> bool {
         let mut messages = self.messages();
-        messages.closed = messages.queue.is_empty();
+        messages.closed = anyway || messages.queue.is_empty();
         messages.closed
     }
 
     /// Returns whether nobody will handle what it is told.
     pub(crate) fn is_closed(&self) -> bool {
         self.messages().closed
+    }
+
+    /// Sends it an owned structure.
+    pub(crate) fn send_owned(&self, owned: OwnedValue, step: change::Step) {
+        self.tell(Box::new(move |worker| {
+            worker.take_in(owned);
+            drop(step);
+        }));
+    }
+
+    /// Sends it a buffer to serve.
+    fn send_polled(&self, polled: Polled) {
+        self.tell(Box::new(move |worker| {
+            // Said once more: if the one that was told has left since, this is its heir.
+            worker.inner.waits.serve(&polled.buffer, &worker.shared);
+            worker.polled.push(polled);
+        }));
     }
 
     /// Leaves what it was told, and what it will be, to another worker.
@@ -202,8 +247,6 @@ pub(crate) struct Worker {
     polled: Vec<Polled>,
     /// Set when it is to end: at once where the deadline has passed, else when nothing is left.
     ending: Option<Instant>,
-    /// Set once it has given away all it had.
-    left: bool,
     /// Answers are published one by one, since tasks are long.
     each: bool,
     steps_to_look: u32,
@@ -212,8 +255,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<WorkerShared>, inner: Arc<Inner>) -> Self {
         let polled = vec![Polled::new(Arc::clone(&shared.buffer))];
-        let (reach, ending, left, each) = (Reach::default(), None, false, false);
-        Self { shared, inner, reach, polled, ending, left, each, steps_to_look: 0 }
+        Self { shared, inner, reach: Reach::default(), polled, ending: None, each: false, steps_to_look: 0 }
     }
 
     /// Handles messages, then serves every ring once.
@@ -244,9 +286,6 @@ impl Worker {
                 self.each = started.elapsed() > LONG_TASK * tasks as u32;
             }
         }
-        if self.left {
-            return Step::Ended;
-        }
         match self.ending {
             Some(_) if late || self.is_done(tasks) => {
                 self.end();
@@ -258,8 +297,10 @@ impl Worker {
     }
 
     fn handle_messages(&mut self) {
-        for message in self.shared.take_messages() {
-            if self.left {
+        let (messages, deadline) = self.shared.take_messages();
+        self.ending = self.ending.into_iter().chain(deadline).min();
+        for message in messages {
+            if self.shared.has_left() {
                 // What it had has gone to its heir, and so does this.
                 self.shared.tell(message);
             } else {
@@ -355,19 +396,70 @@ impl Worker {
         }
     }
 
-    /// Gives an owned structure to another worker.
-    pub(crate) fn give(&self, key: Key, to: &WorkerShared) {
+    /// Gives an owned structure to another worker, and says so to clients.
+    fn give(&self, key: Key, to: &Arc<WorkerShared>) {
         let (Some(place), Some(owned)) = (self.inner.registry.place(key), self.reach.take(key)) else {
             return;
         };
-        Self::send_owned(owned, to);
-        place.route.store(to.index, Ordering::Release);
+        let step = self.inner.steps.begin();
+        self.inner.waits.tell(to, |to| {
+            to.send_owned(owned, step);
+            place.set_route(to.index);
+        });
         self.inner.wake_waiting();
     }
 
-    /// Sends an owned structure; its route is changed afterwards.
-    pub(crate) fn send_owned(owned: OwnedValue, to: &WorkerShared) {
-        to.tell(Box::new(move |worker| worker.reach.install(owned)));
+    /// Takes in an owned structure. If it was meant for a worker that has left meanwhile, tasks come here from now on.
+    fn take_in(&self, owned: OwnedValue) {
+        let key = owned.key;
+        self.reach.install(owned);
+        let place = self.inner.registry.place(key);
+        let is_said = |place: &Place| place.route() == Route::Worker(self.shared.index);
+        if place.as_ref().is_some_and(|place| is_said(place)) || planted(Bug::RouteToLeft) {
+            return;
+        }
+        // Behind the giver, who says where it sent it under the same lock.
+        let mut is_there = false;
+        self.inner.waits.tell(&self.shared, |_| {
+            is_there = place.is_some_and(|place| place.set_route(self.shared.index));
+        });
+        if !is_there {
+            // It was removed on its way.
+            drop_quietly(self.reach.take(key));
+        }
+    }
+
+    /// Moves an owned structure to another worker, from wherever it is by now.
+    pub(crate) fn move_on(&mut self, key: Key, to: Arc<WorkerShared>, done: Done) {
+        if self.reach.has(key) {
+            if to.index != self.shared.index {
+                self.give(key, &to);
+            }
+            return drop(done);
+        }
+        self.follow(key, Box::new(move |worker| worker.move_on(key, to, done)));
+    }
+
+    /// Replaces an owned structure, wherever it is by now.
+    pub(crate) fn replace(&mut self, owned: OwnedValue, done: Done) {
+        let key = owned.key;
+        if self.reach.has(key) {
+            drop_quietly(self.reach.take(key));
+            self.reach.install(owned);
+            return drop(done);
+        }
+        self.follow(key, Box::new(move |worker| worker.replace(owned, done)));
+    }
+
+    /// Tells something to the worker that has a structure which is not here, or will have it; nobody, if it was removed, or workers end.
+    fn follow(&self, key: Key, message: Message) {
+        let route = self.inner.registry.place(key).map_or(Route::Removed, |place| place.route());
+        match route {
+            Route::Worker(worker) if !self.inner.is_closing() && !planted(Bug::LoseGone) => {
+                self.inner.worker(worker).tell(message);
+            }
+            Route::Worker(_) | Route::Domain(_) | Route::Removed => drop_quietly(message),
+        }
     }
 
     /// Joins another domain.
@@ -376,7 +468,7 @@ impl Worker {
         self.reach.forget_shared();
     }
 
-    /// Gives everything to another worker of the domain, or its heir, and ends; what it is told from now on goes there. Does so later if that
+    /// Gives everything to another worker of the domain, or its heir, and has nothing to do until it comes back; what it is told from now on goes there. Does so later if that
     /// one waits inside a task: it may wait for this one.
     pub(crate) fn leave(&mut self, to: Arc<WorkerShared>, done: Done) {
         if self.inner.is_closing() {
@@ -396,14 +488,40 @@ impl Worker {
         }
         let mut polled = std::mem::take(&mut self.polled);
         let buffers: Vec<Arc<Buffer>> = polled.iter().map(|polled| Arc::clone(&polled.buffer)).collect();
-        self.left = self.inner.waits.hand_over(&self.shared, Arc::clone(to), buffers.iter(), |to| {
+        let has_left = self.inner.waits.hand_over(&self.shared, Arc::clone(to), buffers.iter(), |to| {
             for polled in std::mem::take(&mut polled) {
-                to.tell(Box::new(move |worker| worker.polled.push(polled)));
+                to.send_polled(polled);
             }
             self.shared.bequeath(to);
         });
         self.polled = polled;
-        self.left
+        if has_left {
+            self.reach.forget_shared();
+        }
+        has_left
+    }
+
+    /// Gives the buffer of a worker that came back to it.
+    pub(crate) fn give_back(&mut self, to: Arc<WorkerShared>, step: change::Step) {
+        if self.inner.is_closing() || to.has_left() {
+            return drop(step);
+        }
+        let given = match self.polled.iter().position(|polled| Arc::ptr_eq(&polled.buffer, &to.buffer)) {
+            Some(at) => {
+                let polled = &mut self.polled;
+                self.inner.waits.give_back(&to, || {
+                    let polled = polled.swap_remove(at);
+                    to.send_polled(polled);
+                })
+            }
+            None => false,
+        };
+        if !given {
+            // It has gone on, or is on its way here; or the other one waits.
+            // SAFETY: the domains keep all their workers, and this worker keeps the domains.
+            let server = unsafe { &*to.buffer.server() };
+            server.tell(Box::new(move |worker| worker.give_back(to, step)));
+        }
     }
 
     /// Begins to end: once nothing is left to do, or at the deadline.
@@ -419,9 +537,9 @@ impl Worker {
 
     /// Refuses what is left, also of what comes meanwhile, and says so to the clients.
     fn end(&mut self) {
-        loop {
+        for round in 1.. {
             self.refuse_all();
-            if self.inner.waits.close(&self.shared) {
+            if self.inner.waits.close(&self.shared, round == END_ROUNDS_MAX) {
                 return;
             }
             self.handle_messages();

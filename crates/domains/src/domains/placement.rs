@@ -54,7 +54,7 @@ impl Domains {
         }
         let units = self.units_of(domain);
         for worker in self.inner.live_workers_of(domain) {
-            let binding = self.binding(&self.inner.domain(domain).settings, worker.cpu(), &units);
+            let binding = self.binding(&self.inner.domain(domain).settings(), worker.cpu(), &units);
             worker.tell(Box::new(move |_| binding.bind()));
         }
     }

@@ -4,7 +4,6 @@
 //! Owns: the steps of each change. Never: makes two changes at a time, or waits for one to end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use atrapos_topology::CpuId;
 
@@ -33,7 +32,7 @@ impl Domains {
             return Err(ConfigurationError::NameTwice(settings.name.clone()).into());
         }
         let domain = self.new_domain(&mut threads, settings.clone())?;
-        cpus.iter().try_for_each(|&cpu| self.new_worker(&mut threads, domain, cpu, &cpus).map(drop))
+        cpus.iter().try_for_each(|&cpu| self.new_worker(&mut threads, domain, cpu, &cpus))
     }
 
     /// Adds a worker to a domain, on `cpu`; in a migrating domain, the others may run there too, and it on their units.
@@ -88,18 +87,18 @@ impl Domains {
         self.refuse_if_closing()?;
         let (place, to) = (self.find_place(structure.into())?, self.find_domain(to)?);
         let change = Change::new(&self.inner);
-        if self.domain_of(&place) != Some(to) {
-            self.move_place(&place, to, &change);
-        }
+        self.move_place(&place, to, &change);
         Ok(change)
     }
 
-    /// Tells whoever has a structure to give it to a domain, or to forget it.
+    /// Tells whoever has a structure to give it to a domain, or to forget it. One that is there already may be about to go elsewhere, by an
+    /// earlier change.
     fn move_place(&self, place: &Arc<Place>, to: u32, change: &Change) {
         let key = place.key;
         match place.route() {
+            Route::Domain(from) if from == to => {}
             Route::Domain(from) => {
-                place.route.store(to, Ordering::Release);
+                place.set_route(to);
                 self.inner.wake_waiting();
                 for worker in self.inner.live_workers_of(from) {
                     let done = change.step();
@@ -110,12 +109,11 @@ impl Domains {
                 }
             }
             Route::Worker(from) => {
-                let Some(heir) = self.inner.any_worker_of(to).cloned() else { return };
+                let workers = self.inner.live_workers_of(to);
+                let there = workers.iter().find(|worker| worker.index == from).or(workers.first());
+                let Some(heir) = there.cloned() else { return };
                 let done = change.step();
-                self.inner.worker(from).tell(Box::new(move |worker| {
-                    worker.give(key, &heir);
-                    drop(done);
-                }));
+                self.inner.worker(from).tell(Box::new(move |worker| worker.move_on(key, heir, done)));
             }
             Route::Removed => {}
         }
@@ -144,8 +142,7 @@ impl Domains {
         if workers == 0 || workers >= all.len() {
             return Err(DomainError::LastWorker(if workers == 0 { new } else { domain }.to_owned()));
         }
-        let settings =
-            DomainConfiguration { name: new.to_owned(), ..self.inner.domain(from).settings.clone() };
+        let settings = DomainConfiguration { name: new.to_owned(), ..self.inner.domain(from).settings() };
         let to = self.new_domain(&mut threads, settings)?;
         let (staying, leaving) = all.split_at(all.len() - workers);
         let change = Change::new(&self.inner);
@@ -183,7 +180,7 @@ impl Domains {
         self.inner.domain(to).set_workers(|list| list.extend(workers.iter().map(|worker| worker.index)));
         for place in self.inner.registry.places() {
             if place.route() == Route::Domain(from) {
-                place.route.store(to, Ordering::Release);
+                place.set_route(to);
             }
         }
         self.inner.domain(from).set_workers(Vec::clear);

@@ -12,16 +12,26 @@ use crate::structures::{
     Kind, Owned, OwnedValue, Place, Route, SendValue, Sessioned, Sessions, Shared, SharedValue,
 };
 use crate::task::Panic;
-use crate::worker::{self, Worker, WorkerShared};
+use crate::worker::{self, WorkerShared};
 
 /// One domain, to place structures in.
 #[derive(Debug)]
 pub struct Site<'d> {
     pub(super) domains: &'d Domains,
     pub(super) domain: u32,
+    pub(super) name: String,
+    /// The use of the domain's number then.
+    pub(super) life: u32,
 }
 
 impl Site<'_> {
+    /// Refuses if the domain is no more.
+    fn check(&self) -> Result<(), DomainError> {
+        let domain = self.domains.inner.domain(self.domain);
+        let exists = domain.life() == self.life && !domain.workers().is_empty();
+        if exists { Ok(()) } else { Err(DomainError::NoSuchDomain(self.name.clone())) }
+    }
+
     fn add(
         &self,
         name: &str,
@@ -31,6 +41,12 @@ impl Site<'_> {
     ) -> Result<Arc<Place>, DomainError> {
         let added = self.domains.inner.registry.add(name, kind, route, shared);
         added.ok_or_else(|| DomainError::NameTaken(name.to_owned()))
+    }
+
+    fn add_shared(&self, name: &str, value: SharedValue) -> Result<Arc<Place>, DomainError> {
+        let _one_at_a_time = self.domains.inner.threads();
+        self.check()?;
+        self.add(name, Kind::Shared, self.domain, Some(value))
     }
 
     /// Places a shared structure here. One that threads cannot share is refused by the compiler; it can be owned:
@@ -52,33 +68,33 @@ impl Site<'_> {
     /// Its memory is the caller's, until the domain's workers allocate more of it; [`place_with`](Self::place_with) makes it there.
     ///
     /// # Errors
-    /// [`DomainError::NameTaken`].
+    /// [`DomainError::NameTaken`], or [`DomainError::NoSuchDomain`] if the domain is no more.
     pub fn place<S: Send + Sync + 'static>(
         &self,
         name: &str,
         structure: S,
     ) -> Result<Shared<S>, DomainError> {
-        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::new(structure)))?;
+        let place = self.add_shared(name, SharedValue::new(structure))?;
         Ok(Shared { place, of: PhantomData })
     }
 
     /// Places a shared structure with a session per worker here.
     ///
     /// # Errors
-    /// [`DomainError::NameTaken`].
+    /// [`DomainError::NameTaken`], or [`DomainError::NoSuchDomain`] if the domain is no more.
     pub fn place_with_sessions<S: Sessions>(
         &self,
         name: &str,
         structure: S,
     ) -> Result<Sessioned<S>, DomainError> {
-        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::with_sessions(structure)))?;
+        let place = self.add_shared(name, SharedValue::with_sessions(structure))?;
         Ok(Sessioned { place, of: PhantomData })
     }
 
     /// Places an owned structure here, with the worker that has the fewest.
     ///
     /// # Errors
-    /// [`DomainError::NameTaken`].
+    /// [`DomainError::NameTaken`], or [`DomainError::NoSuchDomain`] if the domain is no more.
     pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
         self.add_owned(name, SendValue::new(structure))
     }
@@ -95,7 +111,7 @@ impl Site<'_> {
         make: impl FnOnce() -> S + Send + 'static,
     ) -> Result<Shared<S>, DomainError> {
         let value = self.made(name, move || SharedValue::new(make()))?;
-        let place = self.add(name, Kind::Shared, self.domain, Some(value))?;
+        let place = self.add_shared(name, value)?;
         Ok(Shared { place, of: PhantomData })
     }
 
@@ -109,7 +125,7 @@ impl Site<'_> {
         make: impl FnOnce() -> S + Send + 'static,
     ) -> Result<Sessioned<S>, DomainError> {
         let value = self.made(name, move || SharedValue::with_sessions(make()))?;
-        let place = self.add(name, Kind::Shared, self.domain, Some(value))?;
+        let place = self.add_shared(name, value)?;
         Ok(Sessioned { place, of: PhantomData })
     }
 
@@ -156,20 +172,21 @@ impl Site<'_> {
 
     /// The worker that owns the fewest structures.
     fn least_occupied(&self) -> Result<Arc<WorkerShared>, DomainError> {
+        self.check()?;
         let inner = &self.domains.inner;
         let places = inner.registry.places();
         let owned =
             |worker: u32| places.iter().filter(|place| place.route() == Route::Worker(worker)).count();
         let workers = inner.live_workers_of(self.domain);
         let worker = workers.into_iter().min_by_key(|worker| owned(worker.index));
-        worker.ok_or_else(|| DomainError::NoSuchDomain(inner.domain(self.domain).settings.name.clone()))
+        worker.ok_or_else(|| DomainError::NoSuchDomain(self.name.clone()))
     }
 
     fn add_owned<S>(&self, name: &str, value: SendValue) -> Result<Owned<S>, DomainError> {
         let _one_at_a_time = self.domains.inner.threads();
         let worker = self.least_occupied()?;
         let place = self.add(name, Kind::Owned, worker.index, None)?;
-        Worker::send_owned(OwnedValue::new(place.key, value), &worker);
+        worker.send_owned(OwnedValue::new(place.key, value), self.domains.inner.steps.begin());
         Ok(Owned { place, of: PhantomData })
     }
 }

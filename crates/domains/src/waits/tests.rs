@@ -62,7 +62,7 @@ fn a_buffer_goes_to_nobody_who_waits() {
     assert!(!hand_over(1, 0), "it waits for a task in this buffer");
     assert!(hand_over(2, 3) && hand_over(1, 2), "to the heir of one that has left, too");
     assert!(!wait(&waits, &workers, 3, 0), "it has the buffer, and the task that was passed on");
-    assert!(waits.close(&workers[0]) && !hand_over(3, 0), "nor to who has ended");
+    assert!(waits.close(&workers[0], false) && !hand_over(3, 0), "nor to who has ended");
 }
 
 #[test]

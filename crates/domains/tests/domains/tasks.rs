@@ -300,6 +300,44 @@ fn a_burst_goes_to_a_worker_that_has_come() {
     assert!(tasks.len() == 2 && tasks.iter().all(|tasks| *tasks >= 8), "{tasks:?}");
 }
 
+/// Workers come and go while clients go on: those that come are those that went, and everybody is answered.
+#[test]
+fn workers_that_went_come_back() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let shared = site.place("shared", AtomicU64::new(0)).expect("free");
+    let owned = site.place_owned("owned", 0_u64).expect("free");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut client = domains.client();
+                let mut burst = client.burst(&owned, 4).expect("there are slots");
+                for _ in 0..1_000 {
+                    let add = |shared: &AtomicU64| shared.fetch_add(1, Ordering::Relaxed);
+                    client.call_blocking(&shared, add).expect("it runs");
+                    drop(burst.push(|owned| *owned += 1).expect("it is pushed"));
+                }
+                burst.drain().for_each(|answer| answer.expect("it runs"));
+            });
+        }
+        for _ in 0..100 {
+            domains.grow("d", atrapos_topology::CpuId(1)).expect("a thread starts");
+            domains.client().call_blocking(&shared, |_| ()).expect("it runs");
+            let added = site.place_owned("added", ()).expect("free");
+            domains.shrink("d").expect("there are two").wait().expect("it is no task");
+            domains.client().call_blocking(&added, |()| ()).expect("it runs");
+            domains.remove(&added).expect("it exists").wait().expect("it is no task");
+        }
+    });
+    let mut client = domains.client();
+    let total = client.call_blocking(&shared, |shared| shared.load(Ordering::Relaxed));
+    assert_eq!(total.expect("it runs"), 2_000);
+    assert_eq!(client.call_blocking(&owned, |owned| *owned).expect("it runs"), 2_000);
+    domains.grow("d", atrapos_topology::CpuId(1)).expect("a thread starts");
+    let workers: Vec<u32> = domains.report()[0].workers.iter().map(|worker| worker.worker).collect();
+    assert!(workers.iter().all(|&worker| worker < 100), "numbers are used again: {workers:?}");
+}
+
 #[test]
 fn each_worker_has_a_session_of_its_own() {
     let domains = start(&[("d", 2)]);
