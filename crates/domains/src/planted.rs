@@ -14,6 +14,8 @@ pub(crate) enum Bug {
     Answer,
     /// A client that has published passes no fence before it looks whether the worker sleeps.
     PublishWithoutBarrier,
+    /// A worker that is about to sleep does not look whether a client has asked to be woken.
+    SleepUnasked,
     /// A worker goes past a task that it passed on.
     PassPast,
     /// A worker runs tasks in slots whose lease it has not read.

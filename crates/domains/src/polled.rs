@@ -250,7 +250,7 @@ impl Polled {
     /// Returns whether there is anything to do.
     pub(crate) fn has_work(&self) -> bool {
         self.is_outdated()
-            || self.buffer.wants_attention()
+            || (self.buffer.wants_attention() && !planted(Bug::SleepUnasked))
             || self.rings.iter().any(|ring| {
                 !ring.passed
                     && self.is_new(ring.first + ring.next, self.buffer.header(ring.first + ring.next))
