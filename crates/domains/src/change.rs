@@ -25,7 +25,7 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Done {
     open: Arc<Open>,
-    _step: Step,
+    step: Option<Step>,
 }
 
 /// The number of steps of all changes that are not done: until there are none, messages and routes may lead to where something was.
@@ -62,7 +62,7 @@ impl Change {
     /// One more step.
     pub(crate) fn step(&self) -> Done {
         *self.open.steps.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        Done { open: Arc::clone(&self.open), _step: self.domains.steps.begin() }
+        Done { open: Arc::clone(&self.open), step: Some(self.domains.steps.begin()) }
     }
 
     /// Returns whether all its steps are done.
@@ -97,6 +97,8 @@ impl Change {
 
 impl Drop for Done {
     fn drop(&mut self) {
+        // First: whoever waits for the change finds its steps done.
+        drop(self.step.take());
         let mut steps = self.open.steps.lock().unwrap_or_else(PoisonError::into_inner);
         *steps -= 1;
         if *steps == 0 {

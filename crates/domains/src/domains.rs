@@ -36,7 +36,7 @@ use crate::structures::{
 };
 use crate::task::drop_quietly;
 use crate::waits::Waits;
-use crate::worker::WorkerShared;
+use crate::worker::{WorkerShared, server_of};
 use crate::{barrier, client::Client};
 
 /// Workers, and domains, that can ever exist at once.
@@ -435,8 +435,7 @@ impl Domains {
                 }),
             );
         });
-        // SAFETY: the domains keep all their workers.
-        let server = unsafe { &*worker.buffer.server() };
+        let server = server_of(&self.inner, &worker.buffer);
         let (worker, step) = (Arc::clone(worker), self.inner.steps.begin());
         server.tell(Box::new(move |server| server.give_back(worker, step)));
     }

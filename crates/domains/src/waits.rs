@@ -24,6 +24,7 @@ use crate::inbox::Buffer;
 use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::sync::Arc;
+use crate::task::Failure;
 use crate::worker::{self, WorkerShared};
 
 /// The workers that wait, and the tasks that were passed on.
@@ -119,15 +120,17 @@ impl Waits {
         self.graph().waiting.contains_key(&worker)
     }
 
-    /// Passes the task in a slot on to the first of some workers, or its heir, that does not wait for it, and tells that one. Returns
-    /// whether there is one.
+    /// Passes the task in a slot on to the first of some workers, or its heir, that has not ended and does not wait for it, and tells that one.
+    ///
+    /// # Errors
+    /// The reason for which there is none.
     pub(crate) fn pass(
         &self,
         buffer: &Arc<Buffer>,
         slot: usize,
         to: impl IntoIterator<Item = Arc<WorkerShared>>,
         tell: impl FnOnce(&WorkerShared),
-    ) -> bool {
+    ) -> Result<(), Failure> {
         let mut graph = self.graph();
         let waiting: Vec<u32> = graph
             .waiting
@@ -137,13 +140,16 @@ impl Waits {
         let closes = |to: &Arc<WorkerShared>| {
             waiting.iter().any(|&worker| graph.reach(vec![to.index], worker)) && !planted(Bug::PassUnseen)
         };
-        let Some(to) = to.into_iter().map(WorkerShared::or_heir).find(|to| !closes(to)) else {
-            return false;
-        };
+        let mut refused = Failure::ShutDown;
+        let to = to.into_iter().map(WorkerShared::or_heir).filter(|to| !to.is_closed()).find(|to| {
+            refused = Failure::WouldDeadlock;
+            !closes(to)
+        });
+        let to = to.ok_or(refused)?;
         graph.passed.retain(|passed| !passed.is(buffer, slot));
         graph.passed.push(Passed { buffer: Arc::clone(buffer), slot, to: to.index });
         tell(&to);
-        true
+        Ok(())
     }
 
     /// Notes that a task that was passed on has run.

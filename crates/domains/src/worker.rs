@@ -7,7 +7,11 @@
 //! - Messages to a worker (`tell`) are handled in order, before the rings of the step.
 //! - A task that is not within reach is passed on to where its structure went, and its ring waits for it: no task of the ring
 //!   overtakes it. Whoever runs it tells the buffer's server how it ended.
-//! - A structure that is to come was sent before its route was changed: so it is among the messages when a task asks for it.
+//! - A structure that is to come was sent before its route was changed: so it is among the messages when a task asks for it. Whoever takes a
+//!   structure or a buffer in says that it has it: the one that it was sent to may have left meanwhile.
+//! - A worker that has left has nothing but what it is told to itself: to come back, or to end.
+//!
+//! Why the unsafe code is sound: a buffer names a worker of its own domains, which keep all their workers.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -220,6 +224,12 @@ impl WorkerShared {
     }
 }
 
+/// The worker that serves a buffer of these domains now.
+pub(crate) fn server_of<'i>(_domains: &'i Inner, buffer: &Buffer) -> &'i WorkerShared {
+    // SAFETY: the domains keep all their workers.
+    unsafe { &*buffer.server() }
+}
+
 thread_local! {
     /// The worker that runs a task on this thread, and its domains.
     static RUNNING: Cell<Option<(usize, u32)>> = const { Cell::new(None) };
@@ -346,12 +356,12 @@ impl Worker {
             return Passed::Refuse(Failure::Apart);
         }
         let slot = stray.slot;
-        let is_passed = self.inner.waits.pass(buffer, slot, to, |to| {
+        let passed = self.inner.waits.pass(buffer, slot, to, |to| {
             buffer.set_passed(slot, true);
             let buffer = Arc::clone(buffer);
             to.tell(Box::new(move |worker| worker.take_stray(buffer, stray, hops + 1)));
         });
-        if is_passed { Passed::On } else { Passed::Refuse(Failure::WouldDeadlock) }
+        passed.map_or_else(Passed::Refuse, |()| Passed::On)
     }
 
     /// Runs a task that another worker passed on, or passes it on again.
@@ -382,8 +392,7 @@ impl Worker {
 
     /// Tells the server of a buffer how a task that it had passed on ended.
     fn send_back(&self, buffer: Arc<Buffer>, slot: usize, failed: bool) {
-        // SAFETY: the domains keep all their workers, and this worker keeps the domains.
-        let server = unsafe { &*buffer.server() };
+        let server = server_of(&self.inner, &buffer);
         server.tell(Box::new(move |worker| worker.take_back(buffer, slot, failed)));
     }
 
@@ -518,8 +527,7 @@ impl Worker {
         };
         if !given {
             // It has gone on, or is on its way here; or the other one waits.
-            // SAFETY: the domains keep all their workers, and this worker keeps the domains.
-            let server = unsafe { &*to.buffer.server() };
+            let server = server_of(&self.inner, &to.buffer);
             server.tell(Box::new(move |worker| worker.give_back(to, step)));
         }
     }

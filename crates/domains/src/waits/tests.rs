@@ -6,6 +6,7 @@ use atrapos_topology::{CpuId, Machine};
 
 use super::Waits;
 use crate::planted::{Bug, must_notice};
+use crate::task::Failure;
 use crate::worker::WorkerShared;
 use crate::{
     CallError, Client, Configuration, DomainConfiguration, DomainError, Domains, Pending, Placement, Shared,
@@ -21,11 +22,18 @@ fn wait(waits: &Waits, workers: &[Arc<WorkerShared>], who: u32, of: u32) -> bool
     waits.begin(who, &workers[of as usize].buffer, 0..4)
 }
 
-fn pass(waits: &Waits, workers: &[Arc<WorkerShared>], of: usize, slot: usize, to: &[usize]) -> Option<u32> {
+/// A task in a buffer is passed on to one of some workers. Returns which.
+fn pass(
+    waits: &Waits,
+    workers: &[Arc<WorkerShared>],
+    of: usize,
+    slot: usize,
+    to: &[usize],
+) -> Result<u32, Failure> {
     let mut told = None;
     let to = to.iter().map(|&to| Arc::clone(&workers[to]));
-    waits.pass(&workers[of].buffer, slot, to, |worker| told = Some(worker.index)).then_some(())?;
-    told
+    waits.pass(&workers[of].buffer, slot, to, |worker| told = Some(worker.index))?;
+    Ok(told.expect("it is told"))
 }
 
 #[test]
@@ -33,20 +41,22 @@ fn a_task_is_not_passed_on_to_who_waits_for_it() {
     let (waits, workers) = (Waits::default(), workers(4));
     // 2 waits for 0, and 0 for a task that lies with 1.
     assert!(wait(&waits, &workers, 0, 1) && wait(&waits, &workers, 2, 0));
-    assert_eq!(pass(&waits, &workers, 1, 2, &[0]), None, "it would wait for itself");
-    assert_eq!(pass(&waits, &workers, 1, 2, &[2]), None, "over another one");
-    assert_eq!(pass(&waits, &workers, 1, 2, &[2, 0, 3]), Some(3), "another worker of its domain can have it");
-    assert_eq!(pass(&waits, &workers, 1, 5, &[0]), Some(0), "nobody waits for a task of another ring");
+    assert_eq!(pass(&waits, &workers, 1, 2, &[0]), Err(Failure::WouldDeadlock), "it would wait for itself");
+    assert_eq!(pass(&waits, &workers, 1, 2, &[2]), Err(Failure::WouldDeadlock), "over another one");
+    assert_eq!(pass(&waits, &workers, 1, 2, &[2, 0, 3]), Ok(3), "another worker of its domain can have it");
+    assert_eq!(pass(&waits, &workers, 1, 5, &[0]), Ok(0), "nobody waits for a task of another ring");
     assert!(!wait(&waits, &workers, 3, 0), "the one that has the task is waited for");
     waits.ran(&workers[1].buffer, 2);
     assert!(wait(&waits, &workers, 3, 0), "until it has run");
+    assert!(waits.close(&workers[1], false));
+    assert_eq!(pass(&waits, &workers, 0, 0, &[1]), Err(Failure::ShutDown), "nor to who has ended");
 }
 
 #[test]
 fn a_task_that_was_passed_on_needs_its_server_too() {
     let (waits, workers) = (Waits::default(), workers(3));
     assert!(wait(&waits, &workers, 0, 1));
-    assert_eq!(pass(&waits, &workers, 1, 0, &[2]), Some(2));
+    assert_eq!(pass(&waits, &workers, 1, 0, &[2]), Ok(2));
     assert!(!wait(&waits, &workers, 1, 0), "1 takes back the answer for which 0 waits");
 }
 
@@ -58,7 +68,7 @@ fn a_buffer_goes_to_nobody_who_waits() {
         waits.hand_over(&workers[from], Arc::clone(&workers[to]), [&workers[from].buffer].into_iter(), tell)
     };
     assert!(wait(&waits, &workers, 0, 1));
-    assert_eq!(pass(&waits, &workers, 1, 0, &[2]), Some(2));
+    assert_eq!(pass(&waits, &workers, 1, 0, &[2]), Ok(2));
     assert!(!hand_over(1, 0), "it waits for a task in this buffer");
     assert!(hand_over(2, 3) && hand_over(1, 2), "to the heir of one that has left, too");
     assert!(!wait(&waits, &workers, 3, 0), "it has the buffer, and the task that was passed on");
