@@ -202,19 +202,12 @@ impl<'a> Adapter<'a> {
                 self.shrink(domains, from)?;
                 self.grow(domains, to)
             }
-            DomainChange::Move { structure, to, .. } => {
-                domains.move_structure(structure, to)?.wait();
-                Ok(())
-            }
+            DomainChange::Move { structure, to, .. } => domains.move_structure(structure, to)?.wait(),
             DomainChange::Split { domain, new, workers, structures } => {
                 let structures: Vec<&str> = structures.iter().map(String::as_str).collect();
-                domains.split(domain, new, *workers, &structures)?.wait();
-                Ok(())
+                domains.split(domain, new, *workers, &structures)?.wait()
             }
-            DomainChange::Merge { domain, into, .. } => {
-                domains.merge(domain, into)?.wait();
-                Ok(())
-            }
+            DomainChange::Merge { domain, into, .. } => domains.merge(domain, into)?.wait(),
         }
     }
 
@@ -229,7 +222,7 @@ impl<'a> Adapter<'a> {
         // The youngest worker leaves. One that is not pinned leaves any unit: the system decides where others run.
         let leaving = report.iter().find(|one| one.name == domain).and_then(|one| one.workers.last());
         let cpu = leaving.and_then(|worker| worker.cpu).unwrap_or(CpuId(0));
-        domains.shrink(domain)?.wait();
+        domains.shrink(domain)?.wait()?;
         self.spare.push(cpu);
         Ok(())
     }

@@ -316,13 +316,13 @@ impl Visit<u64> for Place<'_> {
 
     fn shared<S: atrapos_structures::Shared<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
         let handle: Sessioned<Placed> =
-            self.site.place_with_sessions(&self.planned.name, Placed::new(make()))?;
+            self.site.place_sessioned_with(&self.planned.name, move || Placed::new(make()))?;
         self.used(handle)
     }
 
     fn owned<S: atrapos_structures::Owned<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
-        let structure: Box<dyn Use> = Box::new(make());
-        let handle: Owned<Box<dyn Use>> = self.site.place_owned(&self.planned.name, structure)?;
+        let make = move || -> Box<dyn Use> { Box::new(make()) };
+        let handle: Owned<Box<dyn Use>> = self.site.place_owned_with(&self.planned.name, make)?;
         self.used(handle)
     }
 }
@@ -440,7 +440,7 @@ pub(crate) fn run_with(
     let mut adapter = match &settings.adapt {
         Some(adapt) => {
             // They are in the way of changes, and no structures of anybody's.
-            seats.iter().flatten().try_for_each(|seat| domains.remove(seat.name()).map(Change::wait))?;
+            seats.iter().flatten().try_for_each(|seat| domains.remove(seat).and_then(Change::wait))?;
             Some(Adapter::new(adapt, known(&planned), beside))
         }
         None => None,

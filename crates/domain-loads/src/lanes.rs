@@ -35,11 +35,12 @@ struct Lane<H: Handle> {
 }
 
 impl<H: Handle> Lane<H> {
-    fn turn_to(&mut self, at: usize, handle: &H) {
+    fn turn_to(&mut self, at: usize, handle: &H) -> Result<(), Why> {
         if self.at != at {
-            self.burst.turn_to(handle);
+            self.burst.turn_to(handle)?;
             self.at = at;
         }
+        Ok(())
     }
 
     fn submitted(&mut self) {
@@ -106,7 +107,7 @@ impl<H: Handle> Lanes<H> {
     fn submit(&mut self, client: &mut Client, at: usize, operations: u64) -> Result<(), LoadError> {
         let lane = self.lane(client, at)?;
         let (lane, members) = (&mut self.lanes[lane], &mut self.members);
-        lane.turn_to(at, &members[at].handle);
+        lane.turn_to(at, &members[at].handle)?;
         for _ in 0..operations {
             let Member { stream, manner, tally, .. } = &mut members[at];
             let operation = stream.next();

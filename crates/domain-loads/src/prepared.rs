@@ -108,7 +108,7 @@ impl Prepared {
         make: fn() -> S,
     ) -> Result<Prepared, LoadError> {
         let place: Place<Sessioned<Placed>> =
-            Box::new(move |site, name| site.place_with_sessions(name, Placed::new(make())));
+            Box::new(move |site, name| site.place_sessioned_with(name, move || Placed::new(make())));
         Prepared::of(machine, load, arrangement, place)
     }
 
@@ -119,8 +119,8 @@ impl Prepared {
         arrangement: &Arrangement,
         make: fn() -> S,
     ) -> Result<Prepared, LoadError> {
-        let place: Place<Owned<Box<dyn Use>>> =
-            Box::new(move |site, name| site.place_owned(name, Box::new(make())));
+        let make = move || -> Box<dyn Use> { Box::new(make()) };
+        let place: Place<Owned<Box<dyn Use>>> = Box::new(move |site, name| site.place_owned_with(name, make));
         Prepared::of(machine, load, arrangement, place)
     }
 
@@ -344,7 +344,7 @@ impl<H: Handle> Rounds for Loaded<H> {
 
     fn empty(&mut self) -> Result<(), LoadError> {
         for part in 0..std::mem::take(&mut self.handles).len() {
-            self.domains.remove(&structure_name(part))?.wait();
+            self.domains.remove(&structure_name(part))?.wait()?;
         }
         Ok(())
     }

@@ -471,7 +471,7 @@ impl Reach for Delegated {
     }
 
     fn finish(&mut self, take: &mut dyn FnMut(Tag, Reply)) -> Result<(), LoadError> {
-        self.parts.iter_mut().for_each(|part| part.burst.flush());
+        self.parts.iter_mut().try_for_each(|part| part.burst.flush())?;
         self.replies.drain(..).for_each(|(tag, reply)| take(tag, reply));
         for Part { burst, tags } in &mut self.parts {
             for (reply, tag) in burst.drain().zip(tags.drain(..)) {

@@ -15,16 +15,19 @@
 //!   thousand need slots for the chunks that are under way, and none for themselves.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use crate::chunk::{Chunk, Results, RunChunk};
-use crate::client::{Client, Refused, Why, lease, take_blocking};
+use crate::client::{Client, Refused, Why, lease_for, routes_of, take_blocking, versioned};
 use crate::domains::Inner;
 use crate::operation::Operation;
 use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Route, Target};
 use crate::task::TaskError;
+use crate::waits::Waiting;
 
 /// The size that did best on average in the paper.
 pub const BURST_DEFAULT: usize = 14;
@@ -63,21 +66,6 @@ pub struct Burst<T: Target, R: Send + 'static> {
     next_seat: usize,
 }
 
-/// The route with the version of the domain's list of workers.
-#[inline(always)]
-fn versioned(inner: &Inner, route: Route) -> (Route, u32) {
-    match route {
-        Route::Domain(domain) => (route, inner.domain(domain).version()),
-        Route::Worker(_) | Route::Removed => (route, 0),
-    }
-}
-
-fn routes_of<T: Target>(inner: &Inner, target: &T) -> Vec<(Route, u32)> {
-    let mut routes = Vec::new();
-    target.each_route(&mut |route| routes.push(versioned(inner, route)));
-    routes
-}
-
 impl Client {
     /// Begins a burst of up to `size` tasks under way (1 to [`BURST_MAX`]); its slots and its memory are its own.
     ///
@@ -90,8 +78,7 @@ impl Client {
     ) -> Result<Burst<T, R>, Why> {
         let inner = Arc::clone(self.inner());
         let routes = routes_of(&inner, target);
-        let worker = self.worker_of(target)?;
-        let ring = lease(&inner, worker, BURST_SLOTS, None)?;
+        let ring = lease_for(&inner, target, BURST_SLOTS)?;
         let size = size.clamp(1, BURST_MAX);
         let spare = (0..=SENT_MAX).map(|_| Chunk::new(size)).collect();
         Ok(Burst {
@@ -172,14 +159,14 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// ```
     ///
     /// # Errors
-    /// [`Why`] the task was not added: the domains are shutting down.
+    /// [`Why`] the task was not added: the domains are shutting down, or this is inside a task whose worker would wait for itself.
     #[inline]
     pub fn push<F>(&mut self, task: F) -> Result<Option<Result<R, TaskError>>, Why>
     where
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
     {
         self.refuse_if_closing()?;
-        let oldest = self.make_room();
+        let oldest = self.make_room()?;
         self.filling.push_closure(task);
         self.pushed();
         Ok(oldest)
@@ -195,7 +182,53 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         operation: O,
     ) -> Result<Option<Result<R, TaskError>>, Why> {
         self.refuse_if_closing()?;
-        let oldest = self.make_room();
+        let oldest = self.make_room()?;
+        self.filling.push_operation(operation);
+        self.pushed();
+        Ok(oldest)
+    }
+
+    /// Adds a task as [`push`](Self::push) does, but waits for the oldest result as a future. One that is dropped before it is ready has added
+    /// nothing and taken nothing. As for all calls, no result can borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Burst, Owned};
+    /// async fn first<'s>(burst: &mut Burst<Owned<Vec<String>>, &'s String>) {
+    ///     let _ = burst.push_async(|list: &mut Vec<String>| &list[0]).await;
+    /// }
+    /// ```
+    ///
+    /// ```
+    /// # use atrapos_domains::{Burst, Owned};
+    /// async fn first(burst: &mut Burst<Owned<Vec<String>>, String>) {
+    ///     let _ = burst.push_async(|list: &mut Vec<String>| list[0].clone()).await;
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Why`] the task was not added: the domains are shutting down.
+    pub async fn push_async<F>(&mut self, task: F) -> Result<Option<Result<R, TaskError>>, Why>
+    where
+        F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+    {
+        self.refuse_if_closing()?;
+        // The only place where it waits: what it has taken there, it returns in the same poll.
+        let oldest = if self.len == self.size { self.pop_async().await } else { None };
+        self.filling.push_closure(task);
+        self.pushed();
+        Ok(oldest)
+    }
+
+    /// Adds an operation as [`push_async`](Self::push_async) does a closure.
+    ///
+    /// # Errors
+    /// As for [`push_async`](Self::push_async).
+    pub async fn push_operation_async<O: Operation<T, Reply = R>>(
+        &mut self,
+        operation: O,
+    ) -> Result<Option<Result<R, TaskError>>, Why> {
+        self.refuse_if_closing()?;
+        let oldest = if self.len == self.size { self.pop_async().await } else { None };
         self.filling.push_operation(operation);
         self.pushed();
         Ok(oldest)
@@ -215,16 +248,20 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// let [a, b] = counters.map(Result::unwrap);
     /// let mut burst = domains.client().burst(&a, 14)?;
     /// burst.push(|a| *a += 1)?;
-    /// burst.turn_to(&b);
+    /// burst.turn_to(&b)?;
     /// burst.push(|b| *b += 1)?;
     /// assert_eq!(burst.drain().filter(Result::is_ok).count(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn turn_to(&mut self, target: &T) {
+    ///
+    /// # Errors
+    /// [`Why::WouldDeadlock`] where it would have to wait inside a task whose worker would wait for itself; it stays as it is.
+    pub fn turn_to(&mut self, target: &T) -> Result<(), Why> {
         if !self.try_turn_to(target) {
-            self.receive();
+            self.receive()?;
             self.try_turn_to(target);
         }
+        Ok(())
     }
 
     /// Turns the burst to another target as [`turn_to`](Self::turn_to) does, unless it would have to wait for a result; then it
@@ -241,42 +278,90 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     }
 
     /// Sends the tasks that wait for company. To be called before waiting for an effect of theirs by other means than their results.
-    pub fn flush(&mut self) {
+    ///
+    /// # Errors
+    /// [`Why::WouldDeadlock`] where it would have to wait inside a task whose worker would wait for itself; the tasks are sent later.
+    pub fn flush(&mut self) -> Result<(), Why> {
         if self.filling.waiting() > 0 {
             if self.sent.len() > SENT_MAX {
-                self.receive();
+                self.receive()?;
             }
             self.send();
         }
+        Ok(())
     }
 
-    /// Waits for the oldest result; `None` if every one is taken.
+    /// Waits for the oldest result; `None` if every one is taken. Inside a task whose worker would wait for itself it is
+    /// [`TaskError::WouldDeadlock`], and the result is still to be taken elsewhere.
     #[inline]
     pub fn pop(&mut self) -> Option<Result<R, TaskError>> {
-        match self.taken() {
-            None if self.len > 0 => {
-                self.answer_some();
-                self.taken()
-            }
-            oldest => oldest,
-        }
+        self.next().unwrap_or(Some(Err(TaskError::WouldDeadlock)))
+    }
+
+    /// Waits for the oldest result as a future; `None` if every one is taken. A future that is dropped before it is ready has taken nothing.
+    pub async fn pop_async(&mut self) -> Option<Result<R, TaskError>> {
+        poll_fn(|context| self.poll_next(context)).await
     }
 
     /// The oldest result if it is there.
     #[inline]
     pub fn try_pop(&mut self) -> Option<Result<R, TaskError>> {
         if self.answered.is_empty()
-            && self.sent.front().is_some_and(|oldest| self.ring.is_answered(oldest.seat))
+            && let Some(&Sent { seat, tasks }) = self.sent.front()
+            && self.ring.is_answered(seat)
         {
-            self.receive();
+            self.sent.pop_front();
+            // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once, and it is there.
+            let answer = unsafe { self.ring.take_end(seat) };
+            self.take_in(tasks, answer);
         }
         self.send_if_due();
         self.taken()
     }
 
-    /// Waits for each result that is not taken, the oldest first.
+    /// Waits for each result that is not taken, the oldest first. Where [`pop`](Self::pop) refuses to wait, it ends with that.
     pub fn drain(&mut self) -> impl Iterator<Item = Result<R, TaskError>> + '_ {
-        std::iter::from_fn(|| self.pop())
+        let mut refused = false;
+        std::iter::from_fn(move || {
+            if refused {
+                return None;
+            }
+            self.next().unwrap_or_else(|_| {
+                refused = true;
+                Some(Err(TaskError::WouldDeadlock))
+            })
+        })
+    }
+
+    /// Waits for the oldest result, unless it would wait for itself.
+    #[inline(always)]
+    fn next(&mut self) -> Result<Option<Result<R, TaskError>>, Why> {
+        match self.taken() {
+            None if self.len > 0 => {
+                self.send_if_due();
+                self.receive()?;
+                self.send_if_due();
+                Ok(self.taken())
+            }
+            oldest => Ok(oldest),
+        }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<R, TaskError>>> {
+        if let Some(oldest) = self.taken() {
+            return Poll::Ready(Some(oldest));
+        }
+        self.send_if_due();
+        let Some(&Sent { seat, tasks }) = self.sent.front() else { return Poll::Ready(None) };
+        if !self.ring.poll_end(seat, context.waker()) {
+            return Poll::Pending;
+        }
+        self.sent.pop_front();
+        // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once, and it has ended.
+        let answer = unsafe { self.ring.take_end(seat) };
+        self.take_in(tasks, answer);
+        self.send_if_due();
+        Poll::Ready(self.taken())
     }
 
     /// Takes an answered result.
@@ -304,8 +389,8 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
 
     /// Takes the oldest result if the burst is full.
     #[inline(always)]
-    fn make_room(&mut self) -> Option<Result<R, TaskError>> {
-        if self.len == self.size { self.pop() } else { None }
+    fn make_room(&mut self) -> Result<Option<Result<R, TaskError>>, Why> {
+        if self.len == self.size { self.next() } else { Ok(None) }
     }
 
     #[inline(always)]
@@ -345,18 +430,20 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         }
     }
 
-    /// Waits until some results are there.
-    fn answer_some(&mut self) {
-        self.send_if_due();
-        self.receive();
-        self.send_if_due();
+    /// Waits for the oldest chunk that was sent, unless it would wait for itself.
+    fn receive(&mut self) -> Result<(), Why> {
+        let Some(&Sent { seat, tasks }) = self.sent.front() else { return Ok(()) };
+        let waiting = Waiting::begin_at(&self.ring, seat).ok_or(Why::WouldDeadlock)?;
+        self.sent.pop_front();
+        // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once.
+        let answer = unsafe { take_blocking(&self.ring, seat, waiting) };
+        self.take_in(tasks, answer);
+        Ok(())
     }
 
-    /// Waits for the oldest chunk that was sent.
-    fn receive(&mut self) {
-        let Some(Sent { seat, tasks }) = self.sent.pop_front() else { return };
-        // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once.
-        let answer = unsafe { take_blocking::<Results<T, R>>(&self.ring, seat) };
+    /// Takes in the answer of a chunk of so many tasks.
+    #[inline(always)]
+    fn take_in(&mut self, tasks: usize, answer: Result<Results<T, R>, TaskError>) {
         let chunk = match answer {
             Ok(Results(chunk)) => {
                 chunk.prefetch(tasks);
@@ -389,11 +476,8 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// Leases a ring where the target is now. Where that cannot be, the old one goes on, whose worker passes the tasks on or says why not.
     #[cold]
     fn follow(&mut self) {
-        let mut client = Client::new(Arc::clone(&self.inner), 1, false);
         let routes = routes_of(&self.inner, &self.target);
-        let ring =
-            client.worker_of(&self.target).and_then(|worker| lease(&self.inner, worker, BURST_SLOTS, None));
-        if let Ok(ring) = ring {
+        if let Ok(ring) = lease_for(&self.inner, &self.target, BURST_SLOTS) {
             (self.ring, self.routes, self.next_seat) = (ring, routes, 0);
         }
     }

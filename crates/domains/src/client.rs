@@ -9,7 +9,10 @@
 //! - Seats of a ring are used in order and round. A result that is not taken keeps its seat, and once the ring has come round, those
 //!   behind it: take results, or drop their futures.
 //! - An ordered client submits to a structure through another ring than the last time only when nothing of the old one is under way.
+//! - A client leases slots of the nearest worker of a domain that has enough, and waits only when none has. Then it waits for those of all of
+//!   them, and a change of the domains has it look again.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
@@ -18,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
+use atrapos_topology::{CpuId, Machine};
+
 use crate::block::{block_on, spin};
 use crate::chunk::{Chunk, Results, RunChunk};
 use crate::domains::Inner;
@@ -25,6 +30,7 @@ use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Key, Route, Target};
 use crate::task::{Closure, Job, TaskError};
+use crate::waits::Waiting;
 use crate::worker::{self, WorkerShared};
 
 /// Tasks that a client can have under way with one worker, where nothing else is said.
@@ -37,8 +43,8 @@ pub enum Why {
     /// All seats of the client's ring are under way, or their results are not taken.
     #[error("all seats of this client's ring are in use: take a result, or wait")]
     Full,
-    /// Other clients lease all slots of the worker.
-    #[error("all slots of the worker are leased: drop a client or a burst, or configure more slots")]
+    /// Other clients lease all slots of the worker, or of all workers of the domain.
+    #[error("all slots of the workers are leased: drop a client or a burst, or configure more slots")]
     NoSlots,
     /// The structure was removed.
     #[error("the structure was removed")]
@@ -162,7 +168,7 @@ impl Client {
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
         R: Send + 'static,
     {
-        match self.seat(target) {
+        match self.seat(target, None) {
             Ok(held) => {
                 let (ring, at) = self.submit_at(held, target, Closure(task));
                 Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
@@ -195,7 +201,7 @@ impl Client {
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
         R: Send + 'static,
     {
-        match self.seat(target) {
+        match self.seat(target, None) {
             Ok(held) => {
                 let mut chunk = Chunk::new(tasks.len());
                 tasks.into_iter().for_each(|task| chunk.push_closure(task));
@@ -273,33 +279,25 @@ impl Client {
         R: Send + 'static,
     {
         let held = self.wait_for_seat(target)?;
-        let waiting = worker::running(&self.inner);
-        if let Some(worker) = waiting
-            && !self.inner.waits.begin(worker, self.rings[held].ring.shared_buffer())
-        {
-            return Err(Why::WouldDeadlock.into());
-        }
+        // Before the task is submitted: one that would be waited for in vain is not.
+        let waiting = Waiting::begin(&self.rings[held].ring).ok_or(Why::WouldDeadlock)?;
         let (ring, at) = self.submit_at(held, target, Closure(task));
         // SAFETY: this call takes the answer of its own task.
-        let answer = unsafe { take_blocking(ring, at) };
-        if let Some(worker) = waiting {
-            self.inner.waits.end(worker);
-        }
-        Ok(answer?)
+        Ok(unsafe { take_blocking(ring, at, waiting) }?)
     }
 
-    /// The ring of the next task on a target, if it has a free seat.
+    /// The ring of the next task on a target, if it has a free seat. Where no slots are left, the waker, if any, is woken once some come back.
     #[inline]
-    fn seat<T: Target>(&mut self, target: &T) -> Result<usize, Why> {
+    fn seat<T: Target>(&mut self, target: &T, waker: Option<&Waker>) -> Result<usize, Why> {
         if self.inner.is_closing() {
             return Err(Why::ShutDown);
         }
         let keys = target.keys();
-        let worker = self.worker_for(target, &keys)?;
+        let worker = self.worker_for(target, &keys, waker)?;
         if self.last.is_some() {
             self.keep_order(T::all(&keys), worker)?;
         }
-        let held = self.ring_with(worker, None)?;
+        let held = self.ring_with(worker, waker)?;
         let Held { ring, next, .. } = &self.rings[held];
         if ring.is_free(*next) { Ok(held) } else { Err(Why::Full) }
     }
@@ -316,16 +314,15 @@ impl Client {
 
     fn poll_seat<T: Target>(&mut self, target: &T, context: &mut Context<'_>) -> Poll<Result<usize, Why>> {
         loop {
-            match self.seat(target) {
+            match self.seat(target, None) {
                 Err(Why::Full) => {}
-                Err(Why::NoSlots) => match self.lease_later(target, context) {
-                    Ok(true) => continue,
-                    Ok(false) => return Poll::Pending,
-                    Err(why) => return Poll::Ready(Err(why)),
+                Err(Why::NoSlots) => match self.seat_later(target, context.waker()) {
+                    Some(seat) => return Poll::Ready(seat),
+                    None => return Poll::Pending,
                 },
                 other => return Poll::Ready(other),
             }
-            let worker = match self.worker_for(target, &target.keys()) {
+            let worker = match self.worker_for(target, &target.keys(), None) {
                 Ok(worker) => worker,
                 Err(why) => return Poll::Ready(Err(why)),
             };
@@ -344,18 +341,26 @@ impl Client {
         }
     }
 
-    /// Asks to be woken when slots come back. Returns true if they have.
-    fn lease_later<T: Target>(&mut self, target: &T, context: &Context<'_>) -> Result<bool, Why> {
-        let worker = self.worker_for(target, &target.keys())?;
-        match self.ring_with(worker, Some(context.waker())) {
-            Ok(_) => Ok(true),
-            Err(Why::NoSlots) => Ok(false),
-            Err(why) => Err(why),
+    /// Has the waker woken once slots come back, or the target moves; unless there are slots now.
+    #[cold]
+    fn seat_later<T: Target>(&mut self, target: &T, waker: &Waker) -> Option<Result<usize, Why>> {
+        loop {
+            let routes = routes_of(&self.inner, target);
+            match self.seat(target, Some(waker)) {
+                // A change that was made before the waker was there has not woken it.
+                Err(Why::NoSlots) if routes == routes_of(&self.inner, target) => return None,
+                Err(Why::NoSlots) => {}
+                Err(Why::Full) => {
+                    waker.wake_by_ref();
+                    return None;
+                }
+                other => return Some(other),
+            }
         }
     }
 
     fn wait_for_seat<T: Target>(&mut self, target: &T) -> Result<usize, Why> {
-        match self.seat(target) {
+        match self.seat(target, None) {
             Err(Why::Full | Why::NoSlots) if worker::running(&self.inner).is_some() => {
                 Err(Why::WouldDeadlock)
             }
@@ -366,84 +371,44 @@ impl Client {
 
     /// The worker that runs tasks on a target.
     #[inline]
-    fn worker_for<T: Target>(&mut self, target: &T, keys: &T::Keys) -> Result<u32, Why> {
-        if !T::is_distinct(keys) {
-            return Err(Why::Twice);
-        }
-        let mut owner = None;
-        let mut domain = None;
-        let mut refused = None;
-        target.each_route(&mut |route| match route {
-            Route::Removed => refused = Some(Why::Removed),
-            Route::Worker(worker) if owner.is_some_and(|owner| owner != worker) => refused = Some(Why::Apart),
-            Route::Worker(worker) => owner = Some(worker),
-            Route::Domain(other) if domain.is_some_and(|domain| domain != other) => {
-                refused = Some(Why::Apart);
-            }
-            Route::Domain(other) => domain = Some(other),
-        });
-        match (refused, owner, domain) {
-            (Some(why), ..) => Err(why),
-            (None, Some(worker), None) => Ok(worker),
-            (None, Some(worker), Some(domain)) => {
-                let of = self.inner.worker(worker).domain.load(Ordering::Acquire);
-                if of == domain { Ok(worker) } else { Err(Why::Apart) }
-            }
-            (None, None, Some(domain)) => self.choose_of(target, domain),
-            (None, None, None) => Err(Why::Removed),
+    fn worker_for<T: Target>(
+        &mut self,
+        target: &T,
+        keys: &T::Keys,
+        waker: Option<&Waker>,
+    ) -> Result<u32, Why> {
+        match destination(&self.inner, target, keys)? {
+            At::Worker(worker) => Ok(worker),
+            At::Domain(domain) => self.choose(target, domain, waker),
         }
     }
 
-    /// The worker chosen in the domain of shared structures. A domain whose workers have just joined another one has none; by then the
-    /// routes say where they went.
+    /// The worker that this client delegates to in the domain of shared structures.
     #[inline]
-    fn choose_of<T: Target>(&mut self, target: &T, mut domain: u32) -> Result<u32, Why> {
-        loop {
-            match self.choose(domain) {
-                Err(Why::Removed) => {}
-                chosen => return chosen,
-            }
-            let mut now = None;
-            target.each_route(&mut |route| {
-                if let Route::Domain(domain) = route {
-                    now = Some(domain);
-                }
-            });
-            match now {
-                Some(other) if other != domain => domain = other,
-                _ => return Err(Why::Removed),
-            }
-        }
-    }
-
-    /// The worker of a domain that this client delegates to: the nearest, and of those the one with the most free slots.
-    #[inline]
-    fn choose(&mut self, domain: u32) -> Result<u32, Why> {
+    fn choose<T: Target>(&mut self, target: &T, domain: u32, waker: Option<&Waker>) -> Result<u32, Why> {
         let version = self.inner.domain(domain).version();
         match self.chosen.iter().find(|chosen| chosen.domain == domain) {
             Some(chosen) if chosen.version == version => Ok(chosen.worker),
-            _ => self.choose_anew(domain, version),
+            _ => self.choose_anew(target, domain, waker),
         }
     }
 
+    /// Chooses the nearest worker with which this client has a ring, or gets one.
     #[cold]
-    fn choose_anew(&mut self, domain: u32, version: u32) -> Result<u32, Why> {
-        let here = current_cpu();
-        let machine = &self.inner.machine;
-        let distance = |worker: &WorkerShared| match (here, worker.cpu) {
-            (Some(here), Some(there)) => machine.distance(here, there),
-            _ => 0.0,
-        };
-        let list = self.inner.domain(domain).workers().clone();
-        let workers = list.iter().map(|&worker| self.inner.worker(worker));
-        let nearest = workers.min_by(|a, b| {
-            let free = |worker: &WorkerShared| worker.buffer.free_slots();
-            distance(a).total_cmp(&distance(b)).then(free(b).cmp(&free(a)))
-        });
-        let worker = nearest.ok_or(Why::Removed)?.index;
+    fn choose_anew<T: Target>(&mut self, target: &T, domain: u32, waker: Option<&Waker>) -> Result<u32, Why> {
+        let (domain, version, workers) = workers_of(&self.inner, target, domain)?;
         self.chosen.retain(|chosen| chosen.domain != domain);
-        self.chosen.push(Chosen { domain, version, worker });
-        Ok(worker)
+        let mut refused = Why::NoSlots;
+        for worker in workers {
+            match self.ring_with(worker, waker) {
+                Ok(_) => {
+                    self.chosen.push(Chosen { domain, version, worker });
+                    return Ok(worker);
+                }
+                Err(why) => refused = why,
+            }
+        }
+        Err(refused)
     }
 
     /// Sees to it that a task does not overtake those before it on any of its structures.
@@ -479,23 +444,117 @@ impl Client {
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
+}
 
-    /// The worker for a burst on a target.
-    pub(crate) fn worker_of<T: Target>(&mut self, target: &T) -> Result<u32, Why> {
-        if worker::running(&self.inner).is_some() {
-            return Err(Why::WouldDeadlock);
+/// The worker or domain to which tasks on a target go.
+enum At {
+    Worker(u32),
+    Domain(u32),
+}
+
+#[inline]
+fn destination<T: Target>(inner: &Inner, target: &T, keys: &T::Keys) -> Result<At, Why> {
+    if !T::is_distinct(keys) {
+        return Err(Why::Twice);
+    }
+    let mut owner = None;
+    let mut domain = None;
+    let mut refused = None;
+    target.each_route(&mut |route| match route {
+        Route::Removed => refused = Some(Why::Removed),
+        Route::Worker(worker) if owner.is_some_and(|owner| owner != worker) => refused = Some(Why::Apart),
+        Route::Worker(worker) => owner = Some(worker),
+        Route::Domain(other) if domain.is_some_and(|domain| domain != other) => refused = Some(Why::Apart),
+        Route::Domain(other) => domain = Some(other),
+    });
+    match (refused, owner, domain) {
+        (Some(why), ..) => Err(why),
+        (None, Some(worker), None) => Ok(At::Worker(worker)),
+        (None, Some(worker), Some(domain)) => {
+            let of = inner.worker(worker).domain.load(Ordering::Acquire);
+            if of == domain { Ok(At::Worker(worker)) } else { Err(Why::Apart) }
         }
-        self.worker_for(target, &target.keys())
+        (None, None, Some(domain)) => Ok(At::Domain(domain)),
+        (None, None, None) => Err(Why::Removed),
     }
 }
 
+/// The route with the version of the domain's list of workers.
+#[inline(always)]
+pub(crate) fn versioned(inner: &Inner, route: Route) -> (Route, u32) {
+    match route {
+        Route::Domain(domain) => (route, inner.domain(domain).version()),
+        Route::Worker(_) | Route::Removed => (route, 0),
+    }
+}
+
+pub(crate) fn routes_of<T: Target>(inner: &Inner, target: &T) -> Vec<(Route, u32)> {
+    let mut routes = Vec::new();
+    target.each_route(&mut |route| routes.push(versioned(inner, route)));
+    routes
+}
+
+/// The workers of the domain of shared structures, the nearest first, with the version of their list. A domain whose workers have just
+/// joined another one has none; by then the routes say where they went.
+fn workers_of<T: Target>(inner: &Inner, target: &T, mut domain: u32) -> Result<(u32, u32, Vec<u32>), Why> {
+    loop {
+        let version = inner.domain(domain).version();
+        let workers = inner.domain(domain).workers().clone();
+        if !workers.is_empty() {
+            let workers = workers.iter().map(|&worker| inner.worker(worker));
+            return Ok((domain, version, nearest_first(&inner.machine, current_cpu(), workers)));
+        }
+        let mut now = None;
+        target.each_route(&mut |route| {
+            if let Route::Domain(domain) = route {
+                now = Some(domain);
+            }
+        });
+        match now {
+            Some(other) if other != domain => domain = other,
+            _ => return Err(Why::Removed),
+        }
+    }
+}
+
+/// Workers by their distance from a processing unit; of those that are equally far, the one with the most free slots is first.
+fn nearest_first<'w>(
+    machine: &Machine,
+    here: Option<CpuId>,
+    workers: impl Iterator<Item = &'w Arc<WorkerShared>>,
+) -> Vec<u32> {
+    let distance = |worker: &WorkerShared| match (here, worker.cpu()) {
+        (Some(here), Some(there)) => machine.distance(here, there),
+        _ => 0.0,
+    };
+    let mut by_distance: Vec<(f64, Reverse<usize>, u32)> =
+        workers.map(|worker| (distance(worker), Reverse(worker.buffer.free_slots()), worker.index)).collect();
+    by_distance.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let tried = if planted(Bug::LeaseNearestOnly) { 1 } else { by_distance.len() };
+    by_distance.into_iter().take(tried).map(|(.., worker)| worker).collect()
+}
+
+/// Leases slots for tasks on a target, of the nearest worker that has them. Refused inside a task.
+pub(crate) fn lease_for<T: Target>(inner: &Arc<Inner>, target: &T, count: usize) -> Result<Ring, Why> {
+    if worker::running(inner).is_some() {
+        return Err(Why::WouldDeadlock);
+    }
+    let workers = match destination(inner, target, &target.keys())? {
+        At::Worker(worker) => vec![worker],
+        At::Domain(domain) => workers_of(inner, target, domain)?.2,
+    };
+    let mut refused = Why::NoSlots;
+    for worker in workers {
+        match lease(inner, worker, count, None) {
+            Ok(ring) => return Ok(ring),
+            Err(why) => refused = why,
+        }
+    }
+    Err(refused)
+}
+
 /// Leases slots of a worker.
-pub(crate) fn lease(
-    inner: &Arc<Inner>,
-    worker: u32,
-    count: usize,
-    waker: Option<&Waker>,
-) -> Result<Ring, Why> {
+fn lease(inner: &Arc<Inner>, worker: u32, count: usize, waker: Option<&Waker>) -> Result<Ring, Why> {
     let shared = inner.worker(worker);
     let Some(lease) = shared.buffer.lease(count, waker) else {
         // Looked at after the waker is known: who waits for slots of a worker that has ended is woken as it ends, or sees it here.
@@ -507,32 +566,26 @@ pub(crate) fn lease(
 }
 
 /// The processing unit that this thread runs on.
-fn current_cpu() -> Option<atrapos_topology::CpuId> {
+fn current_cpu() -> Option<CpuId> {
     // SAFETY: the call takes nothing and returns a number.
     let cpu = unsafe { libc::sched_getcpu() };
-    u32::try_from(cpu).ok().map(atrapos_topology::CpuId)
+    u32::try_from(cpu).ok().map(CpuId)
 }
 
 /// Waits for the answer of a seat on this thread, and takes it.
 ///
 /// # Safety
 /// The caller is who will take the answer of the last task of this seat, and its reply is an `R`.
-pub(crate) unsafe fn take_blocking<R>(ring: &Ring, at: usize) -> Result<R, TaskError> {
+pub(crate) unsafe fn take_blocking<R>(ring: &Ring, at: usize, waiting: Waiting) -> Result<R, TaskError> {
     if !spin(|| ring.is_answered(at)) {
-        block_on(|context| {
-            match ring.is_answered(at) || ring.wait(at, context.waker()) || ring.is_lost(at) {
-                true => Poll::Ready(()),
-                false => Poll::Pending,
-            }
+        block_on(|context| match ring.poll_end(at, context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         });
     }
-    if ring.is_answered(at) {
-        // SAFETY: by this function's own contract.
-        return unsafe { ring.take(at) };
-    }
-    // SAFETY: by this function's own contract; it was neither answered nor does anybody wait: it is lost.
-    unsafe { ring.abandon(at) };
-    Err(TaskError::ShutDown)
+    drop(waiting);
+    // SAFETY: by this function's own contract; it was waited for.
+    unsafe { ring.take_end(at) }
 }
 
 /// The future of a task's result. Dropping it detaches: the task runs all the same.
@@ -570,20 +623,13 @@ impl<R: Send + 'static> Pending<R> {
     /// If the future was polled to its end before.
     pub fn wait(mut self) -> Result<R, TaskError> {
         let ring = self.ring.take().unwrap_or_else(|| unreachable!("a finished future is not waited for"));
-        let waiting = worker::running(&ring.domains).filter(|_| !ring.is_answered(self.at));
-        if let Some(worker) = waiting
-            && !ring.domains.waits.begin(worker, ring.shared_buffer())
-        {
+        let Some(waiting) = Waiting::begin_at(&ring, self.at) else {
             // Dropped as it is: it detaches.
             self.ring = Some(ring);
             return Err(TaskError::WouldDeadlock);
-        }
+        };
         // SAFETY: this future was made for the task of this seat, and is used up.
-        let answer = unsafe { take_blocking(&ring, self.at) };
-        if let Some(worker) = waiting {
-            ring.domains.waits.end(worker);
-        }
-        answer
+        unsafe { take_blocking(&ring, self.at, waiting) }
     }
 
     /// Asks that the task not run, and waits until its worker has decided: a worker inside another task decides after it.
@@ -606,18 +652,12 @@ impl<R: Send + 'static> Future for Pending<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let at = self.at;
         let Some(ring) = &self.ring else { unreachable!("a finished future is not polled") };
-        let answered = ring.is_answered(at) || ring.wait(at, context.waker());
-        if !answered && !ring.is_lost(at) {
+        if !ring.poll_end(at, context.waker()) {
             return Poll::Pending;
         }
         let Some(ring) = self.ring.take() else { unreachable!("it was there") };
-        if ring.is_answered(at) {
-            // SAFETY: this future was made for the task of this seat, and is used up.
-            return Poll::Ready(unsafe { ring.take(at) });
-        }
-        // SAFETY: as above, and it is lost.
-        unsafe { ring.abandon(at) };
-        Poll::Ready(Err(TaskError::ShutDown))
+        // SAFETY: this future was made for the task of this seat, and is used up; it has ended.
+        Poll::Ready(unsafe { ring.take_end(at) })
     }
 }
 
@@ -628,3 +668,6 @@ impl<R> Drop for Pending<R> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

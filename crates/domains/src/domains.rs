@@ -3,15 +3,21 @@
 //! Owns: the lists of domains and workers, the threads, and the order of changes (one at a time). Never: is on the path of a task.
 //!
 //! # Invariants
-//! - A worker and a domain keep their numbers, and what others see of them is kept, until all domains are dropped.
+//! - What others see of a worker or a domain is kept until all domains are dropped. A worker that leaves gives all it has away, and waits: the
+//!   next worker that is needed with as many slots, on the same memory node, is that one, with its number, its thread and its slots. The number
+//!   of a domain that is no more is given to the next one.
+//! - Numbers are given anew only when no step of a change is open: then no route or message leads to where something was.
 //! - The workers of a domain are a list with a version; a client that sees another version chooses its worker anew.
 //! - A change first gives what moves to where it goes, then says so (routes, lists); what comes to the old place meanwhile is passed
 //!   on from there. So no task waits for a change to end.
 
+mod placement;
 mod reconfiguration;
+mod site;
+
+pub use site::Site;
 
 use std::collections::{BTreeMap, HashMap};
-use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -19,21 +25,26 @@ use std::time::{Duration, Instant};
 
 use atrapos_topology::{CpuId, Machine};
 
-use crate::change::Change;
-use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement};
+use crate::change::{Change, Steps};
+use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration, Placement};
 use crate::inbox::GROUP_SLOTS;
-use crate::pump;
+use crate::planted::{Bug, planted};
+use crate::pump::{self, Binding};
 use crate::structures::{
-    Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, Sessioned, Sessions, Shared,
-    SharedValue,
+    By, Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, SendValue, Sessioned,
+    Sessions, Shared, Structure,
 };
 use crate::task::drop_quietly;
 use crate::waits::Waits;
-use crate::worker::{Worker, WorkerShared};
+use crate::worker::{WorkerShared, server_of};
 use crate::{barrier, client::Client};
 
 /// Workers, and domains, that can ever exist at once.
 const COUNT_MAX: usize = 1024;
+
+/// Sentence for a route that leads nowhere: routes name workers and domains that exist, of the domains where the structure is.
+const STRANGE: &str =
+    "a handle was used with a client of other domains: use a client of the domains where its structure is";
 
 /// Reasons for which domains do not start or do not change.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +64,11 @@ pub enum DomainError {
     /// There is no such structure.
     #[error("there is no structure `{0}`")]
     NoSuchStructure(String),
+    /// The structure of this key was removed, or is one of other domains.
+    #[error(
+        "there is no structure with key {0} here: it was removed, or placed in other domains; use a handle of one that exists"
+    )]
+    NoSuchKey(Key),
     /// A structure of this name exists.
     #[error("a structure named `{0}` exists: remove it first, or choose another name")]
     NameTaken(String),
@@ -68,8 +84,23 @@ pub enum DomainError {
     #[error("domain `{0}` cannot be merged with itself")]
     WithItself(String),
     /// The numbers are used up.
-    #[error("there are {COUNT_MAX} {0} already, counting those that have ended")]
+    #[error(
+        "there are {COUNT_MAX} {0} already: make fewer, or wait for the changes under way, after which those that are no more do not count"
+    )]
     TooMany(&'static str),
+    /// Making a structure panicked.
+    #[error("making structure `{structure}` panicked ({panic}): mend its constructor")]
+    Constructor {
+        /// The structure's name.
+        structure: String,
+        /// The message of the panic.
+        panic: String,
+    },
+    /// The wait for a change was inside a task of the same domains.
+    #[error(
+        "a task waited for a change of its own domains or for a structure to be made there, which its worker may have to carry out: wait outside of tasks"
+    )]
+    WouldDeadlock,
     /// The domains are shutting down.
     #[error("the domains are shutting down")]
     ShutDown,
@@ -78,10 +109,12 @@ pub enum DomainError {
 /// The part of a domain that others see.
 #[derive(Debug)]
 pub(crate) struct DomainShared {
-    settings: DomainConfiguration,
-    /// Its workers' numbers.
+    settings: Mutex<DomainConfiguration>,
+    /// Its workers' numbers; none once it is no more.
     workers: Mutex<Vec<u32>>,
     version: AtomicU32,
+    /// The number of domains that have had this number before.
+    life: AtomicU32,
 }
 
 impl DomainShared {
@@ -94,10 +127,25 @@ impl DomainShared {
         self.version.load(Ordering::Acquire)
     }
 
+    fn settings(&self) -> DomainConfiguration {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn life(&self) -> u32 {
+        self.life.load(Ordering::Acquire)
+    }
+
     fn set_workers(&self, change: impl FnOnce(&mut Vec<u32>)) {
         change(&mut self.workers());
         self.version.fetch_add(1, Ordering::Release);
     }
+}
+
+/// Requests that ended without having run, or did not end, by the name of their first structure.
+#[derive(Debug, Default)]
+pub(crate) struct NotDone {
+    pub(crate) refused: BTreeMap<String, u64>,
+    pub(crate) unanswered: BTreeMap<String, u64>,
 }
 
 /// Everything that clients, workers and whoever changes them share.
@@ -105,10 +153,11 @@ pub(crate) struct Inner {
     pub(crate) machine: Machine,
     pub(crate) registry: Registry,
     pub(crate) waits: Waits,
+    pub(crate) steps: Steps,
     workers: Box<[OnceLock<Arc<WorkerShared>>]>,
     domains: Box<[OnceLock<DomainShared>]>,
     closing: AtomicBool,
-    refused: Mutex<BTreeMap<String, u64>>,
+    not_done: Mutex<NotDone>,
     /// One change at a time.
     changing: Mutex<Threads>,
     stepped: bool,
@@ -132,19 +181,13 @@ pub(crate) struct Threads {
 impl Inner {
     /// The worker of this number.
     pub(crate) fn worker(&self, index: u32) -> &Arc<WorkerShared> {
-        self.workers[index as usize].get().unwrap_or_else(|| unreachable!("routes name workers that exist"))
+        self.workers[index as usize].get().unwrap_or_else(|| panic!("{STRANGE}"))
     }
 
     /// The domain of this number.
     #[inline(always)]
     pub(crate) fn domain(&self, index: u32) -> &DomainShared {
-        self.domains[index as usize].get().unwrap_or_else(|| unreachable!("routes name domains that exist"))
-    }
-
-    /// Some worker of a domain.
-    pub(crate) fn any_worker_of(&self, domain: u32) -> Option<&Arc<WorkerShared>> {
-        let first = *self.domain(domain).workers().first()?;
-        Some(self.worker(first))
+        self.domains[index as usize].get().unwrap_or_else(|| panic!("{STRANGE}"))
     }
 
     #[inline(always)]
@@ -156,13 +199,15 @@ impl Inner {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes tasks that were refused at the end, by structure.
-    pub(crate) fn note_refused(&self, refused: &HashMap<Key, u64>) {
-        let mut by_name = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        for (&key, count) in refused {
-            let name =
-                self.registry.place(key).map_or_else(|| "(removed)".to_owned(), |place| place.name.clone());
-            *by_name.entry(name).or_default() += count;
+    /// What is not done at the end, as far as workers have said so.
+    pub(crate) fn not_done(&self) -> MutexGuard<'_, NotDone> {
+        self.not_done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has clients that wait for slots look where their structures are now, and which workers are there.
+    pub(crate) fn wake_waiting(&self) {
+        if !planted(Bug::ChangeUnsaid) {
+            self.all_workers().for_each(|worker| worker.buffer.wake_waiting());
         }
     }
 
@@ -170,7 +215,7 @@ impl Inner {
         self.workers.iter().map_while(OnceLock::get)
     }
 
-    fn live_workers_of(&self, domain: u32) -> Vec<Arc<WorkerShared>> {
+    pub(crate) fn live_workers_of(&self, domain: u32) -> Vec<Arc<WorkerShared>> {
         self.domain(domain).workers().iter().map(|&worker| Arc::clone(self.worker(worker))).collect()
     }
 }
@@ -181,13 +226,16 @@ pub struct Domains {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// The work that a shutdown left undone.
+/// The work that a shutdown left undone. It counts requests: the tasks of a burst travel several in one, those of a bulk all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShutdownReport {
-    /// Tasks that were refused, by the name of their first structure.
+    /// Requests that were refused, by the name of their first structure.
     pub refused: BTreeMap<String, u64>,
     /// Workers that were still inside a task at the deadline; their threads and structures are left behind.
     pub still_running: Vec<u32>,
+    /// Requests that had no answer when the report was made, by the name of their first structure: those that a worker in `still_running`
+    /// is inside of, and those that wait behind them. They run or are refused if that worker's task ever ends.
+    pub unanswered: BTreeMap<String, u64>,
 }
 
 /// One worker, as a report shows it.
@@ -195,7 +243,7 @@ pub struct ShutdownReport {
 pub struct WorkerReport {
     /// Its number.
     pub worker: u32,
-    /// Its processing unit, if it is pinned.
+    /// The processing unit that it was given: its own if it is pinned, one of its domain's if it migrates there.
     pub cpu: Option<CpuId>,
     /// Tasks that it has run.
     pub tasks: u64,
@@ -238,13 +286,6 @@ pub struct DomainReport {
     pub structures: Vec<String>,
 }
 
-/// One domain, to place structures in.
-#[derive(Debug)]
-pub struct Site<'d> {
-    domains: &'d Domains,
-    domain: u32,
-}
-
 impl Domains {
     /// Starts the workers of a configuration on a machine.
     ///
@@ -265,10 +306,11 @@ impl Domains {
             machine: machine.clone(),
             registry: Registry::default(),
             waits: Waits::default(),
+            steps: Steps::default(),
             workers: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
             domains: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
             closing: AtomicBool::new(false),
-            refused: Mutex::default(),
+            not_done: Mutex::default(),
             changing: Mutex::default(),
             stepped,
         });
@@ -287,71 +329,133 @@ impl Domains {
     }
 
     fn new_domain(&self, threads: &mut Threads, settings: DomainConfiguration) -> Result<u32, DomainError> {
+        if let Some((index, ended)) = self.ended_domain() {
+            *ended.settings.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+            ended.life.fetch_add(1, Ordering::AcqRel);
+            return Ok(index as u32);
+        }
         let index = threads.domains;
         let slot = self.inner.domains.get(index).ok_or(DomainError::TooMany("domains"))?;
         threads.domains += 1;
-        let (workers, version) = (Mutex::default(), AtomicU32::new(0));
-        let domain = DomainShared { settings, workers, version };
-        slot.set(domain).unwrap_or_else(|_| unreachable!("numbers are given once"));
+        let domain = DomainShared {
+            settings: Mutex::new(settings),
+            workers: Mutex::default(),
+            version: AtomicU32::new(0),
+            life: AtomicU32::new(0),
+        };
+        slot.set(domain).unwrap_or_else(|_| unreachable!("a new number is given once"));
         Ok(index as u32)
     }
 
+    /// A domain that is no more, if nothing can lead there any more.
+    fn ended_domain(&self) -> Option<(usize, &DomainShared)> {
+        let mut domains = self.inner.domains.iter().map_while(OnceLock::get).enumerate();
+        let ended = domains.find(|(_, domain)| domain.workers().is_empty());
+        ended.filter(|_| self.inner.steps.are_done() || planted(Bug::ReuseEarly))
+    }
+
+    /// Adds a worker to a domain: one that has left another comes back, or there is a new one.
     fn new_worker(
         &self,
         threads: &mut Threads,
         domain: u32,
         cpu: CpuId,
         of_domain: &[CpuId],
-    ) -> Result<u32, DomainError> {
-        let settings = &self.inner.domain(domain).settings;
-        let index = threads.workers;
-        let slot = self.inner.workers.get(index).ok_or(DomainError::TooMany("workers"))?;
-        let pinned = (settings.placement == Placement::Pinned).then_some(cpu);
+    ) -> Result<(), DomainError> {
+        let settings = self.inner.domain(domain).settings();
+        let unit = (settings.placement != Placement::Anywhere).then_some(cpu);
+        let binding = self.binding(&settings, unit, of_domain);
         let groups = settings.slots.div_ceil(GROUP_SLOTS);
-        let shared = WorkerShared::new(index as u32, domain, pinned, groups);
-        if self.inner.stepped {
-            threads.born.push(Arc::clone(&shared));
-        } else {
-            let cpus = match settings.placement {
-                Placement::Pinned => vec![cpu],
-                Placement::Migrating => of_domain.to_vec(),
-                Placement::Anywhere => Vec::new(),
-            };
-            let nodes = self.nodes_of(settings.memory, of_domain);
-            let handle = pump::start(Arc::clone(&shared), Arc::clone(&self.inner), cpus, nodes);
-            threads.handles.push(handle.map_err(DomainError::Thread)?);
-        }
-        threads.workers += 1;
-        slot.set(shared).unwrap_or_else(|_| unreachable!("numbers are given once"));
-        self.inner.domain(domain).set_workers(|workers| workers.push(index as u32));
-        Ok(index as u32)
+        let is_full = threads.workers == COUNT_MAX;
+        let index = match self.worker_that_left(groups, cpu, is_full) {
+            Some(spare) => {
+                self.call_back(&spare, domain, unit, binding);
+                spare.index
+            }
+            None => {
+                let index = threads.workers as u32;
+                self.start_worker(threads, binding, move || WorkerShared::new(index, domain, unit, groups))?;
+                index
+            }
+        };
+        self.inner.domain(domain).set_workers(|workers| workers.push(index));
+        self.inner.wake_waiting();
+        Ok(())
     }
 
-    /// The memory nodes of a policy; none where the system's own policy, the nearest node, is meant.
-    fn nodes_of(&self, memory: MemoryPolicy, cpus: &[CpuId]) -> Vec<usize> {
-        match memory {
-            MemoryPolicy::Local => Vec::new(),
-            MemoryPolicy::Bound(node) => vec![node as usize],
-            MemoryPolicy::Interleaved => {
-                let node = |&cpu: &CpuId| self.inner.machine.cpu(cpu).map(|cpu| cpu.node.0 as usize);
-                let mut nodes: Vec<usize> = cpus.iter().filter_map(node).collect();
-                nodes.sort_unstable();
-                nodes.dedup();
-                nodes
-            }
+    fn start_worker(
+        &self,
+        threads: &mut Threads,
+        binding: Binding,
+        make: impl FnOnce() -> Arc<WorkerShared> + Send + 'static,
+    ) -> Result<(), DomainError> {
+        let slot = self.inner.workers.get(threads.workers).ok_or(DomainError::TooMany("workers"))?;
+        let shared = if self.inner.stepped {
+            let shared = make();
+            threads.born.push(Arc::clone(&shared));
+            shared
+        } else {
+            let started = pump::start(threads.workers as u32, make, Arc::clone(&self.inner), binding);
+            let (shared, thread) = started.map_err(DomainError::Thread)?;
+            threads.handles.push(thread);
+            shared
+        };
+        threads.workers += 1;
+        slot.set(shared).unwrap_or_else(|_| unreachable!("a new number is given once"));
+        Ok(())
+    }
+
+    /// A worker that has left and has so many slots, if nothing can lead there any more: one on the memory node of `cpu`, where its slots
+    /// are; or, if there are no more numbers, on any.
+    fn worker_that_left(&self, groups: usize, cpu: CpuId, on_any_node: bool) -> Option<Arc<WorkerShared>> {
+        if !self.inner.steps.are_done() && !planted(Bug::ReuseEarly) {
+            return None;
         }
+        let node = |cpu: CpuId| self.inner.machine.cpu(cpu).map(|cpu| cpu.node);
+        let is_near = |worker: &WorkerShared| match worker.cpu() {
+            Some(its) => node(its) == node(cpu),
+            None => true,
+        };
+        let left =
+            self.inner.all_workers().filter(|worker| worker.has_left() && worker.buffer.groups() == groups);
+        left.filter(|worker| on_any_node || is_near(worker)).min_by_key(|worker| !is_near(worker)).cloned()
+    }
+
+    /// Has a worker that has left come back, and others give its buffer back to it.
+    fn call_back(&self, worker: &Arc<WorkerShared>, domain: u32, unit: Option<CpuId>, binding: Binding) {
+        let stepped = self.inner.stepped;
+        self.inner.waits.tell(worker, |_| {
+            worker.come_back(
+                domain,
+                unit,
+                Box::new(move |_| {
+                    if !stepped {
+                        binding.bind();
+                    }
+                }),
+            );
+        });
+        let server = server_of(&self.inner, &worker.buffer);
+        let (worker, step) = (Arc::clone(worker), self.inner.steps.begin());
+        server.tell(Box::new(move |server| server.give_back(worker, step)));
     }
 
     fn find_domain(&self, name: &str) -> Result<u32, DomainError> {
         let known = self.inner.domains.iter().map_while(OnceLock::get);
         let found = known
             .enumerate()
-            .find(|(_, domain)| domain.settings.name == name && !domain.workers().is_empty());
+            .find(|(_, domain)| domain.settings().name == name && !domain.workers().is_empty());
         found.map(|(index, _)| index as u32).ok_or_else(|| DomainError::NoSuchDomain(name.to_owned()))
     }
 
-    fn find_place(&self, name: &str) -> Result<Arc<Place>, DomainError> {
-        self.inner.registry.named(name).ok_or_else(|| DomainError::NoSuchStructure(name.to_owned()))
+    fn find_place(&self, structure: Structure<'_>) -> Result<Arc<Place>, DomainError> {
+        let registry = &self.inner.registry;
+        match structure.0 {
+            By::Name(name) => {
+                registry.named(name).ok_or_else(|| DomainError::NoSuchStructure(name.to_owned()))
+            }
+            By::Key(key) => registry.place(key).ok_or(DomainError::NoSuchKey(key)),
+        }
     }
 
     /// The domain of this name, to place structures in.
@@ -359,10 +463,15 @@ impl Domains {
     /// # Errors
     /// [`DomainError::NoSuchDomain`].
     pub fn at(&self, domain: &str) -> Result<Site<'_>, DomainError> {
-        Ok(Site { domains: self, domain: self.find_domain(domain)? })
+        let (name, domain) = (domain.to_owned(), self.find_domain(domain)?);
+        Ok(Site { domains: self, domain, name, life: self.inner.domain(domain).life() })
     }
 
-    fn configured(&self, structure: &str) -> Result<Site<'_>, DomainError> {
+    /// The domain that the configuration gives to the structure of this name.
+    ///
+    /// # Errors
+    /// [`DomainError::NotConfigured`] or [`DomainError::NoSuchDomain`].
+    pub fn site_of(&self, structure: &str) -> Result<Site<'_>, DomainError> {
         let domain = self.inner.registry.configured().get(structure).cloned();
         self.at(&domain.ok_or_else(|| DomainError::NotConfigured(structure.to_owned()))?)
     }
@@ -376,7 +485,7 @@ impl Domains {
         name: &str,
         structure: S,
     ) -> Result<Shared<S>, DomainError> {
-        self.configured(name)?.place(name, structure)
+        self.site_of(name)?.place(name, structure)
     }
 
     /// Places a shared structure with a session per worker where the configuration says.
@@ -388,7 +497,7 @@ impl Domains {
         name: &str,
         structure: S,
     ) -> Result<Sessioned<S>, DomainError> {
-        self.configured(name)?.place_with_sessions(name, structure)
+        self.site_of(name)?.place_with_sessions(name, structure)
     }
 
     /// Places an owned structure where the configuration says: with one worker, whose tasks get `&mut`.
@@ -396,7 +505,7 @@ impl Domains {
     /// # Errors
     /// As for [`Site::place`], and [`DomainError::NotConfigured`].
     pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
-        self.configured(name)?.place_owned(name, structure)
+        self.site_of(name)?.place_owned(name, structure)
     }
 
     /// A client: for one thread, or one asynchronous task, at a time.
@@ -411,21 +520,21 @@ impl Domains {
         Client::new(Arc::clone(&self.inner), crate::client::WINDOW_DEFAULT, true)
     }
 
-    /// Removes a structure: tasks that run later fail with [`TaskError::Removed`](crate::TaskError::Removed). It is dropped by its workers.
+    /// Removes a structure, by name, handle or key: tasks that run later fail with [`TaskError::Removed`](crate::TaskError::Removed). It is
+    /// dropped by its workers.
     ///
     /// # Errors
-    /// [`DomainError::NoSuchStructure`].
-    pub fn remove(&self, name: &str) -> Result<Change, DomainError> {
+    /// [`DomainError::NoSuchStructure`] or, by handle or key, [`DomainError::NoSuchKey`].
+    pub fn remove<'a>(&self, structure: impl Into<Structure<'a>>) -> Result<Change, DomainError> {
         let _one_at_a_time = self.inner.threads();
-        let place = self.find_place(name)?;
-        let holders = match place.route() {
+        let key = self.find_place(structure.into())?.key;
+        let holders = match self.inner.registry.remove(key) {
             Route::Worker(worker) => vec![Arc::clone(self.inner.worker(worker))],
             Route::Domain(domain) => self.inner.live_workers_of(domain),
             Route::Removed => Vec::new(),
         };
-        let key = place.key;
-        self.inner.registry.remove(key);
-        let change = Change::new();
+        self.inner.wake_waiting();
+        let change = Change::new(&self.inner);
         for worker in holders {
             let done = change.step();
             worker.tell(Box::new(move |worker| {
@@ -439,20 +548,16 @@ impl Domains {
     /// Puts a new value in the place of an owned structure, which heals it if it is poisoned; the old one is dropped by its worker.
     ///
     /// # Errors
-    /// [`DomainError::NoSuchStructure`] if it was removed.
+    /// [`DomainError::NoSuchKey`] if it was removed.
     pub fn replace<S: Send + 'static>(&self, structure: &Owned<S>, value: S) -> Result<Change, DomainError> {
         let _one_at_a_time = self.inner.threads();
         let Route::Worker(worker) = structure.place.route() else {
-            return Err(DomainError::NoSuchStructure(structure.name().to_owned()));
+            return Err(DomainError::NoSuchKey(structure.key()));
         };
-        let owned = OwnedValue::new(structure.key(), value);
-        let change = Change::new();
+        let owned = OwnedValue::new(structure.key(), SendValue::new(value));
+        let change = Change::new(&self.inner);
         let done = change.step();
-        self.inner.worker(worker).tell(Box::new(move |worker| {
-            drop_quietly(worker.reach.take(owned.key));
-            worker.reach.install(owned);
-            drop(done);
-        }));
+        self.inner.worker(worker).tell(Box::new(move |worker| worker.replace(owned, done)));
         Ok(change)
     }
 
@@ -466,7 +571,7 @@ impl Domains {
             let workers = self.inner.live_workers_of(index as u32);
             let here = |place: &&Arc<Place>| self.domain_of(place) == Some(index as u32);
             DomainReport {
-                name: domain.settings.name.clone(),
+                name: domain.settings().name,
                 workers: workers.iter().map(|worker| worker.report()).collect(),
                 structures: places.iter().filter(here).map(|place| place.name.clone()).collect(),
             }
@@ -478,7 +583,7 @@ impl Domains {
     /// `patience`, because its task lasts.
     #[must_use]
     pub fn structures(&self, patience: Duration) -> Option<Vec<StructureReport>> {
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         let sink: Arc<Mutex<Sums>> = Arc::default();
         let live =
             self.inner.domains.iter().map_while(OnceLock::get).flat_map(|domain| domain.workers().clone());
@@ -508,7 +613,7 @@ impl Domains {
             let domain = domain.filter(|domain| !domain.workers().is_empty());
             StructureReport {
                 name: place.name.clone(),
-                domain: domain.map(|domain| domain.settings.name.clone()),
+                domain: domain.map(|domain| domain.settings().name),
                 owned: place.kind == Kind::Owned,
                 tasks,
                 retries,
@@ -533,9 +638,7 @@ impl Domains {
     fn end(&self, deadline: Instant) -> ShutdownReport {
         self.inner.closing.store(true, Ordering::SeqCst);
         let mut threads = self.inner.threads();
-        for worker in self.inner.all_workers() {
-            worker.tell(Box::new(move |worker| worker.end_by(deadline)));
-        }
+        self.inner.all_workers().for_each(|worker| worker.end_by(deadline));
         let mut still_running = Vec::new();
         for (index, handle) in std::mem::take(&mut threads.handles).into_iter().enumerate() {
             // A worker looks at the deadline between two tasks; beyond it, one that is inside a task is left behind.
@@ -549,8 +652,13 @@ impl Domains {
                 still_running.push(index as u32);
             }
         }
-        let refused = self.inner.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        ShutdownReport { refused, still_running }
+        let mut not_done = self.inner.not_done();
+        let left = self.inner.all_workers().map(|worker| &worker.buffer).filter(|buffer| !buffer.is_dead());
+        for key in left.flat_map(|buffer| buffer.requests()) {
+            *not_done.unanswered.entry(self.inner.registry.name_of(key)).or_default() += 1;
+        }
+        let NotDone { refused, unanswered } = std::mem::take(&mut *not_done);
+        ShutdownReport { refused, still_running, unanswered }
     }
 }
 
@@ -564,77 +672,5 @@ impl Drop for Domains {
         if !self.inner.is_closing() {
             self.end(Instant::now() + DROP_DEADLINE);
         }
-    }
-}
-
-impl Site<'_> {
-    fn add(
-        &self,
-        name: &str,
-        kind: Kind,
-        route: u32,
-        shared: Option<SharedValue>,
-    ) -> Result<Arc<Place>, DomainError> {
-        let added = self.domains.inner.registry.add(name, kind, route, shared);
-        added.ok_or_else(|| DomainError::NameTaken(name.to_owned()))
-    }
-
-    /// Places a shared structure here. One that threads cannot share is refused by the compiler; it can be owned:
-    ///
-    /// ```compile_fail
-    /// # use atrapos_domains::Domains;
-    /// fn place(domains: &Domains) {
-    ///     let _ = domains.at("d").map(|site| site.place("cell", std::cell::Cell::new(0)));
-    /// }
-    /// ```
-    ///
-    /// ```
-    /// # use atrapos_domains::Domains;
-    /// fn place(domains: &Domains) {
-    ///     let _ = domains.at("d").map(|site| site.place_owned("cell", std::cell::Cell::new(0)));
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// [`DomainError::NameTaken`].
-    pub fn place<S: Send + Sync + 'static>(
-        &self,
-        name: &str,
-        structure: S,
-    ) -> Result<Shared<S>, DomainError> {
-        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::new(structure)))?;
-        Ok(Shared { place, of: PhantomData })
-    }
-
-    /// Places a shared structure with a session per worker here.
-    ///
-    /// # Errors
-    /// [`DomainError::NameTaken`].
-    pub fn place_with_sessions<S: Sessions>(
-        &self,
-        name: &str,
-        structure: S,
-    ) -> Result<Sessioned<S>, DomainError> {
-        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::with_sessions(structure)))?;
-        Ok(Sessioned { place, of: PhantomData })
-    }
-
-    /// Places an owned structure here, with the worker that has the fewest.
-    ///
-    /// # Errors
-    /// [`DomainError::NameTaken`].
-    pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
-        let inner = &self.domains.inner;
-        let _one_at_a_time = inner.threads();
-        let places = inner.registry.places();
-        let owned =
-            |worker: u32| places.iter().filter(|place| place.route() == Route::Worker(worker)).count();
-        let workers = inner.live_workers_of(self.domain);
-        let worker = workers.iter().min_by_key(|worker| owned(worker.index));
-        let worker = worker
-            .ok_or_else(|| DomainError::NoSuchDomain(inner.domain(self.domain).settings.name.clone()))?;
-        let place = self.add(name, Kind::Owned, worker.index, None)?;
-        Worker::send_owned(OwnedValue::new(place.key, structure), worker);
-        Ok(Owned { place, of: PhantomData })
     }
 }

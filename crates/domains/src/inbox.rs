@@ -4,7 +4,7 @@
 //! (`polled`) or decides who waits (`client`).
 //!
 //! # Layout (after FFWD §3, Virtual domains §6)
-//! A slot is one cache line: a header and a payload ([`task`](crate::task)). The header is the address of the task's table with
+//! A slot begins every 128 bytes, because processors fetch lines in pairs, and has one cache line: a header, the key of the request's first structure, and a payload ([`task`](crate::task)). The header is the address of the task's table with
 //! tags in its low bits. Fifteen slots make a group, whose reply line (a pair of lines, 128 bytes) has one word of toggle bits
 //! and one word per slot. A slot's turn is the comparison of two bits:
 //!
@@ -30,9 +30,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use crate::planted::{Bug, ordering, planted};
 use atomic_waker::AtomicWaker;
 
+use crate::planted::{Bug, ordering, planted};
+use crate::structures::Key;
 use crate::sync::{Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Handed, Mutex, Ordering, lock};
 use crate::task::{Failure, TaskError, TaskTable, drop_quietly, take_failure, take_reply, write_failure};
 use crate::worker::WorkerShared;
@@ -48,12 +49,15 @@ pub(crate) const TOGGLE: usize = 1;
 pub(crate) const CANCELLED: usize = 2;
 const TAGS: usize = 7;
 
-/// One request. A cache line.
-#[repr(C, align(64))]
+/// One request. A cache line, and another one that nobody touches: the next slot may be another client's.
+#[repr(C, align(128))]
 #[derive(Debug)]
 struct Slot {
     header: AtomicPtr<TaskTable>,
-    payload: Handed<[u64; 7]>,
+    /// The key of the request's first structure, as a word: written by the client before the header, and read by anybody who wants to say
+    /// what a request is about while its worker may be running it.
+    key: AtomicU64,
+    payload: Handed<[u64; 6]>,
 }
 
 /// The reply line of fifteen slots.
@@ -147,7 +151,11 @@ impl Buffer {
     /// A buffer of so many groups, served by `server`, which outlives it.
     pub(crate) fn new(groups: usize, server: *const WorkerShared) -> Arc<Self> {
         let groups = groups.clamp(1, GROUPS_MAX);
-        let slot = || Slot { header: AtomicPtr::new(std::ptr::null_mut()), payload: Handed::new() };
+        let slot = || Slot {
+            header: AtomicPtr::new(std::ptr::null_mut()),
+            key: AtomicU64::new(0),
+            payload: Handed::new(),
+        };
         let replies =
             || Replies { answered: AtomicU64::new(0), words: std::array::from_fn(|_| Handed::new()) };
         let slots = groups * GROUP_SLOTS;
@@ -186,11 +194,12 @@ impl Buffer {
         lock(&self.leases).used.iter().filter(|used| !**used).count()
     }
 
-    /// Requests that were submitted and are not answered: the one that runs, if any, and those behind it. A chunk is one.
-    pub(crate) fn requests(&self) -> usize {
+    /// The first structure of each request that was submitted and is not answered: of the one that runs, if any, and of those behind it. A
+    /// chunk is one.
+    pub(crate) fn requests(&self) -> Vec<Key> {
         let leases = lock(&self.leases);
         let slots = leases.rings.iter().flat_map(|lease| lease.first..lease.first + lease.count);
-        slots.filter(|&slot| !self.is_answered(slot)).count()
+        slots.filter(|&slot| !self.is_answered(slot)).map(|slot| self.key(slot)).collect()
     }
 
     /// Leases `count` consecutive slots (all there are, if there are fewer), within one group if that can be. `None` if they are not
@@ -218,7 +227,9 @@ impl Buffer {
             .find(|&first| one_group(first) && fits(first))
             .or_else(|| starts.find(|&first| fits(first)));
         let Some(first) = first else {
-            leases.waiting.extend(waker.cloned());
+            let is_new = |waker: &&Waker| !leases.waiting.iter().any(|waiting| waiting.will_wake(waker));
+            let new = waker.filter(is_new).cloned();
+            leases.waiting.extend(new);
             return None;
         };
         leases.used[first..first + count].fill(true);
@@ -268,6 +279,12 @@ impl Buffer {
         } else {
             Vec::new()
         }
+    }
+
+    /// Wakes who waits for slots, to look elsewhere.
+    pub(crate) fn wake_waiting(&self) {
+        let waiting = std::mem::take(&mut lock(&self.leases).waiting);
+        wake_all(waiting);
     }
 
     /// The worker that serves the buffer.
@@ -326,10 +343,17 @@ impl Buffer {
         self.replies[group].words[bit as usize].address()
     }
 
-    /// Passes a slot with a written request to the worker.
+    /// The key of the first structure of the request in a slot.
     #[inline(always)]
-    pub(crate) fn publish(&self, slot: usize, table: &'static TaskTable) {
+    pub(crate) fn key(&self, slot: usize) -> Key {
+        Key::from_word(self.slots[slot].key.load(Ordering::Relaxed))
+    }
+
+    /// Passes a slot with a written request, whose first structure is `first`, to the worker.
+    #[inline(always)]
+    pub(crate) fn publish(&self, slot: usize, first: Key, table: &'static TaskTable) {
         let header = &self.slots[slot].header;
+        self.slots[slot].key.store(first.to_word(), Ordering::Relaxed);
         let toggle = !header.load(Ordering::Relaxed).addr() & TOGGLE;
         let tagged = std::ptr::from_ref(table).cast_mut().map_addr(|address| address | toggle);
         header.store(tagged, ordering(Bug::Publish, Ordering::Release));

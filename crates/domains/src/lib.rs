@@ -23,14 +23,15 @@
 //! ```
 //!
 //! # The shape
-//! - `inbox`: an inbox is the union of its workers' *buffers*; a buffer is an array of slots of one cache line, and for each
-//!   fifteen slots one line pair of replies. A client leases a *ring*: consecutive slots of one buffer, used in order.
+//! - `inbox`: an inbox is the union of its workers' *buffers*; a buffer is an array of slots, a pair of cache lines apart, and for each
+//!   fifteen slots one line pair of replies. A worker's thread makes its buffer, so it lies on its node. A client leases a *ring*: consecutive slots of one buffer, used in order.
 //! - `task`: a request in its slot: a table of functions for its type, the keys of its structures, and the closure.
 //! - `structures`: the structures that a worker can reach, by key; the registry of all; the handles that name them.
 //! - `worker`: a state machine whose `step` serves every ring; a thread per worker pumps it, or one thread pumps all of
 //!   them from a seed ([`Pump`]).
 //! - `client`, `burst`: the ways to delegate: calls, bulks (several tasks as one), bursts (many under way).
 //! - `domains`, `change`: what exists, and its changes while clients go on.
+//! - `waits`: who waits inside a task for what, so that no cycle closes.
 //!
 //! # Invariants
 //! - *One writer per word.* The words of a slot are written by the client that leases it, until its toggle bit differs from
@@ -45,6 +46,9 @@
 //! - *A structure is reached by its domain alone.* An owned one lies with one worker, whose closures get `&mut`; it moves as
 //!   a message. A shared one is `Sync`.
 //! - *What is submitted is answered*: with the result, or with a [`TaskError`] that says why there is none.
+//! - *Waiting inside a task ends.* Calls that block, [`Pending::wait`], bursts and [`Change::wait`] are refused where they would wait for their own
+//!   worker, over others too, and however structures move meanwhile. What is not seen is a task that polls a future until it is ready, as
+//!   with an executor of its own: return the future from the task instead.
 
 mod barrier;
 mod block;
@@ -79,5 +83,5 @@ pub use configuration::{
 pub use domains::{DomainError, DomainReport, Domains, ShutdownReport, Site, StructureReport, WorkerReport};
 pub use operation::{GROUP_MAX, Group, Operation};
 pub use pump::Pump;
-pub use structures::{Key, Owned, Reach, Retries, Route, Sessioned, Sessions, Shared, Target};
+pub use structures::{Key, Owned, Reach, Retries, Route, Sessioned, Sessions, Shared, Structure, Target};
 pub use task::{Panic, TaskError};

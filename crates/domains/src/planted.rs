@@ -14,6 +14,8 @@ pub(crate) enum Bug {
     Answer,
     /// A client that has published passes no fence before it looks whether the worker sleeps.
     PublishWithoutBarrier,
+    /// A worker that is about to sleep does not look whether a client has asked to be woken.
+    SleepUnasked,
     /// A worker goes past a task that it passed on.
     PassPast,
     /// A worker runs tasks in slots whose lease it has not read.
@@ -22,6 +24,24 @@ pub(crate) enum Bug {
     ChangeRingEarly,
     /// An ordered client notes the first structure of a task only.
     OrderByFirst,
+    /// A client asks the nearest worker of a domain for slots, and no other.
+    LeaseNearestOnly,
+    /// A change of the domains does not wake the clients that wait for slots.
+    ChangeUnsaid,
+    /// A task is passed on to a worker that waits for it.
+    PassUnseen,
+    /// Who waits for a task that was passed on does not wait for the worker that takes its answer back.
+    ForgetServer,
+    /// A worker gives its buffer to one that waits for it.
+    HandOverToWaiting,
+    /// The number of a worker or domain that has ended is used again while changes are under way.
+    ReuseEarly,
+    /// A structure whose message went to the heir of a worker has the route of the worker that left.
+    RouteToLeft,
+    /// A buffer that went to the heir of a worker has the worker that left as its server.
+    ServeUnsaid,
+    /// A move or replacement of a structure that has just gone on is forgotten.
+    LoseGone,
     /// A client that finds slots of one that is gone does not wake those that wait for some.
     ForgetWaiting,
     /// A burst that is turned to another target does not send first what it has gathered.

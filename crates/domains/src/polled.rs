@@ -250,7 +250,7 @@ impl Polled {
     /// Returns whether there is anything to do.
     pub(crate) fn has_work(&self) -> bool {
         self.is_outdated()
-            || self.buffer.wants_attention()
+            || (self.buffer.wants_attention() && !planted(Bug::SleepUnasked))
             || self.rings.iter().any(|ring| {
                 !ring.passed
                     && self.is_new(ring.first + ring.next, self.buffer.header(ring.first + ring.next))
@@ -262,22 +262,24 @@ impl Polled {
         self.rings.iter().filter(|ring| ring.passed).count()
     }
 
-    /// Refuses every task that is there, calling `refused` with its first structure, and says that nobody serves the buffer any more.
-    pub(crate) fn end(&mut self, refused: &mut dyn FnMut(Key)) {
+    /// Refuses every task that is there, and says that nobody serves the buffer any more. Calls `left` with the first structure of each, and
+    /// whether it was refused: one that was passed on and has not come back is not, as it may be running.
+    pub(crate) fn end(&mut self, left: &mut dyn FnMut(Key, bool)) {
         self.refresh();
         for at in 0..self.rings.len() {
-            while !self.rings[at].passed {
-                let Served { first, count, next, .. } = self.rings[at];
-                let header = self.buffer.header(first + next);
-                if !self.is_new(first + next, header) {
+            let Served { first, count, next, passed, .. } = self.rings[at];
+            let seats = (next..count).chain(0..next).map(|seat| first + seat);
+            for (slot, is_passed) in seats.zip(std::iter::once(passed).chain(std::iter::repeat(false))) {
+                let header = self.buffer.header(slot);
+                if !self.is_new(slot, header) {
                     break;
                 }
-                // SAFETY: there is a request of this table in the slot, in the worker's turn.
-                refused(unsafe { ((*header.table).key)(self.buffer.payload(first + next)) });
-                self.buffer.refuse(first + next, header, Failure::ShutDown);
-                self.note(first + next, true);
-                self.publish(group_of(first + next).0);
-                self.rings[at].next = (next + 1) % count;
+                left(self.buffer.key(slot), !is_passed);
+                if !is_passed {
+                    self.buffer.refuse(slot, header, Failure::ShutDown);
+                    self.note(slot, true);
+                    self.publish(group_of(slot).0);
+                }
             }
         }
         self.buffer.die();
@@ -295,6 +297,6 @@ pub(crate) fn run_in(buffer: &Buffer, slot: usize, header: Header, reach: &Reach
         buffer.refuse(slot, header, Failure::Cancelled);
         return Outcome::Failed;
     }
-    // SAFETY: it is the worker's turn, so the slot has a request of this table; word and payload are the slot's.
-    unsafe { ((*header.table).run)(buffer.payload(slot), buffer.word(slot), reach) }
+    // SAFETY: it is the worker's turn, so the slot has a request of this table; key, word and payload are the slot's.
+    unsafe { ((*header.table).run)(buffer.key(slot), buffer.payload(slot), buffer.word(slot), reach) }
 }

@@ -2,9 +2,11 @@
 //!
 //! Owns: pinning, the memory policy of the threads, spinning and sleeping; the pseudo-random order. Never: decides what a step does.
 //!
-//! Why the unsafe code is sound: the one call sets the memory policy of the calling thread from a mask that lives during the call.
+//! Why the unsafe code is sound: the calls set the memory policy of the calling thread, from a mask that lives during the call or from none.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,32 +24,65 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Idle steps between two looks at the clock.
 const STEPS_PER_LOOK: u32 = 64;
 
-/// Starts the thread of a worker, on the processing units given (any if none), with memory from the nodes given (the nearest if
-/// none).
+/// Starts the thread of a worker, bound as said. The thread makes what others see of the worker, its slots above all: so they are touched first where they are polled.
 pub(crate) fn start(
-    shared: Arc<WorkerShared>,
+    index: u32,
+    make: impl FnOnce() -> Arc<WorkerShared> + Send + 'static,
     inner: Arc<Inner>,
-    cpus: Vec<CpuId>,
-    nodes: Vec<usize>,
-) -> std::io::Result<JoinHandle<()>> {
-    let name = format!("domain-worker-{}", shared.index);
-    std::thread::Builder::new().name(name).spawn(move || {
-        let cpus: Vec<usize> = cpus.iter().map(|cpu| cpu.0 as usize).collect();
-        if !cpus.is_empty() {
-            // Refused: it runs unpinned.
-            let _ = set_current_thread_cpus(&cpus);
-        }
-        interleave(&nodes);
+    binding: Binding,
+) -> std::io::Result<(Arc<WorkerShared>, JoinHandle<()>)> {
+    let name = format!("domain-worker-{index}");
+    let (sender, receiver) = sync_channel(1);
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        binding.bind();
+        let shared = make();
         shared.parker.adopt_current_thread();
-        run(&mut Worker::new(shared, inner));
-    })
+        if sender.send(Arc::clone(&shared)).is_ok() {
+            run(&mut Worker::new(shared, inner));
+        }
+    })?;
+    let shared = receiver.recv().map_err(|_| std::io::Error::other("it ended at once"))?;
+    Ok((shared, thread))
 }
 
-/// Takes this thread's memory from these nodes in turn, if there are any. Refused: it comes from the nearest.
+/// The processing units of a worker's thread (any if none), and the nodes of its memory (the nearest if none).
+#[derive(Debug, Default)]
+pub(crate) struct Binding {
+    pub(crate) cpus: Vec<CpuId>,
+    pub(crate) nodes: Vec<usize>,
+}
+
+thread_local! {
+    /// Set once this thread's memory has been bound to nodes.
+    static BOUND: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Binding {
+    /// Binds this thread, which may have been bound otherwise.
+    pub(crate) fn bind(&self) {
+        let cpus: Vec<usize> = self.cpus.iter().map(|cpu| cpu.0 as usize).collect();
+        if !cpus.is_empty() {
+            // Refused: it runs where it may.
+            let _ = set_current_thread_cpus(&cpus);
+        }
+        if !self.nodes.is_empty() || BOUND.get() {
+            BOUND.set(!self.nodes.is_empty());
+            interleave(&self.nodes);
+        }
+    }
+}
+
+/// Takes this thread's memory from these nodes in turn; from the nearest if there are none, or if it is refused.
 fn interleave(nodes: &[usize]) {
+    const MPOL_DEFAULT: libc::c_int = 0;
     const MPOL_INTERLEAVE: libc::c_int = 3;
     const BITS: usize = libc::c_ulong::BITS as usize;
-    let Some(&last) = nodes.iter().max() else { return };
+    let Some(&last) = nodes.iter().max() else {
+        let nothing = std::ptr::null::<libc::c_ulong>();
+        // SAFETY: there is no mask to read.
+        unsafe { libc::syscall(libc::SYS_set_mempolicy, MPOL_DEFAULT, nothing, 0) };
+        return;
+    };
     let mut mask: Vec<libc::c_ulong> = vec![0; last / BITS + 1];
     for node in nodes {
         mask[node / BITS] |= 1 << (node % BITS);

@@ -65,6 +65,11 @@ impl Ring {
         &self.buffer
     }
 
+    /// Its slots in the buffer.
+    pub(crate) fn slots(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.len()
+    }
+
     /// Returns whether seat `at` can be submitted to. Called by the client alone.
     #[inline(always)]
     pub(crate) fn is_free(&self, at: usize) -> bool {
@@ -103,9 +108,10 @@ impl Ring {
         debug_assert!(self.is_free(at));
         let slot = self.first + at;
         self.seats[at].store(TAKEN, Ordering::Relaxed);
+        let (first, rest) = T::split_keys(keys);
         // SAFETY: the seat is free, so it is the client's turn in this slot.
-        unsafe { write_request::<T, J>(self.buffer.payload(slot), keys, job) };
-        self.buffer.publish(slot, table::<T, J>());
+        unsafe { write_request::<T, J>(self.buffer.payload(slot), rest, job) };
+        self.buffer.publish(slot, first, table::<T, J>());
         barrier::light();
         self.wake_server();
     }
@@ -122,7 +128,7 @@ impl Ring {
     /// # Safety
     /// The caller is who will take the answer of the last task of this seat, it is answered, and its reply is an `R`.
     #[inline(always)]
-    pub(crate) unsafe fn take<R>(&self, at: usize) -> Result<R, TaskError> {
+    unsafe fn take<R>(&self, at: usize) -> Result<R, TaskError> {
         // SAFETY: by this function's own contract.
         let answer = unsafe { self.buffer.take(self.first + at) };
         self.set(at, FREE);
@@ -176,8 +182,29 @@ impl Ring {
         self.is_answered(at)
     }
 
+    /// Returns whether the last task of seat `at` has ended: it is answered, or never will be. Else leaves a waker for when it has.
+    #[inline]
+    pub(crate) fn poll_end(&self, at: usize, waker: &Waker) -> bool {
+        self.is_answered(at) || self.wait(at, waker) || self.is_lost(at)
+    }
+
+    /// Moves the answer of seat `at` out, if the task was answered; else ends it. Frees the seat.
+    ///
+    /// # Safety
+    /// The caller is who will take the answer of the last task of this seat, it has ended, and its reply is an `R`.
+    #[inline(always)]
+    pub(crate) unsafe fn take_end<R>(&self, at: usize) -> Result<R, TaskError> {
+        if self.is_answered(at) {
+            // SAFETY: by this function's own contract, and it is answered.
+            return unsafe { self.take(at) };
+        }
+        // SAFETY: by this function's own contract, and it is lost.
+        unsafe { self.abandon(at) };
+        Err(TaskError::ShutDown)
+    }
+
     /// Returns whether the last task of seat `at` will never be answered, because the workers have ended.
-    pub(crate) fn is_lost(&self, at: usize) -> bool {
+    fn is_lost(&self, at: usize) -> bool {
         // In this order: a worker answers what it can before it says that it has ended.
         self.buffer.is_dead() && !self.is_answered(at)
     }
@@ -186,7 +213,8 @@ impl Ring {
     ///
     /// # Safety
     /// The caller is who would have taken the answer.
-    pub(crate) unsafe fn abandon(&self, at: usize) {
+    #[cold]
+    unsafe fn abandon(&self, at: usize) {
         // SAFETY: it is lost, and the caller stands in for the client.
         unsafe { self.buffer.abandon(self.first + at) };
         self.set(at, FREE);

@@ -7,7 +7,8 @@
 //! reclamation handle, made on that worker and never sent anywhere).
 //!
 //! # Invariants
-//! - The key of a structure is never used again: an index with a generation.
+//! - The key of a structure is never used again in this process, by other domains neither: an index with a generation that all registries
+//!   count together. So a handle that is used with a client of other domains finds nothing there.
 //! - An owned value is in exactly one place: in the [`Reach`] of one worker, or in a message between two.
 //! - A shared value lives as long as the registry or any worker's reach has it.
 //!
@@ -27,11 +28,58 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::task::{Failure, drop_quietly};
 
-/// The name of a structure among all that ever were.
+/// The number of a structure among all that ever were: what its handles have in common, also when its name is another's by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,
+}
+
+impl Key {
+    /// The key as one word, which threads can share.
+    #[inline(always)]
+    pub(crate) fn to_word(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_word(word: u64) -> Self {
+        Self { index: word as u32, generation: (word >> 32) as u32 }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
+}
+
+/// One structure that a change is about: by its name (the structure that has it now), or by its handle or [`Key`] (that very structure).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Structure<'a>(pub(crate) By<'a>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By<'a> {
+    Name(&'a str),
+    Key(Key),
+}
+
+impl<'a> From<&'a str> for Structure<'a> {
+    fn from(name: &'a str) -> Self {
+        Self(By::Name(name))
+    }
+}
+
+impl<'a> From<&'a String> for Structure<'a> {
+    fn from(name: &'a String) -> Self {
+        Self(By::Name(name))
+    }
+}
+
+impl From<Key> for Structure<'_> {
+    fn from(key: Key) -> Self {
+        Self(By::Key(key))
+    }
 }
 
 /// A shared structure of which every worker has a session of its own.
@@ -72,10 +120,10 @@ pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// The worker of an owned structure, the domain of a shared one, or [`REMOVED`].
-    pub(crate) route: AtomicU32,
+    route: AtomicU32,
 }
 
-pub(crate) const REMOVED: u32 = u32::MAX;
+const REMOVED: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -96,11 +144,21 @@ pub enum Route {
 
 impl Place {
     pub(crate) fn route(&self) -> Route {
-        match (self.route.load(Ordering::Acquire), self.kind) {
+        self.route_of(self.route.load(Ordering::Acquire))
+    }
+
+    fn route_of(&self, number: u32) -> Route {
+        match (number, self.kind) {
             (REMOVED, _) => Route::Removed,
             (worker, Kind::Owned) => Route::Worker(worker),
             (domain, Kind::Shared) => Route::Domain(domain),
         }
+    }
+
+    /// Sends tasks to another worker or domain from now on, unless the structure was removed. Returns whether it was not.
+    pub(crate) fn set_route(&self, to: u32) -> bool {
+        let change = |old| (old != REMOVED).then_some(to);
+        self.route.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).is_ok()
     }
 }
 
@@ -146,6 +204,12 @@ macro_rules! handle {
                 self.place.key
             }
         }
+
+        impl<S> From<&$handle<S>> for Structure<'_> {
+            fn from(handle: &$handle<S>) -> Self {
+                handle.key().into()
+            }
+        }
     )*};
 }
 handle!(Owned, Shared, Sessioned);
@@ -165,6 +229,13 @@ pub trait Target: 'static {
     /// The names of the structures, as a request carries them.
     #[doc(hidden)]
     type Keys: Copy + Send + 'static;
+    /// The names of the structures but the first.
+    #[doc(hidden)]
+    type Rest: Copy + Send + 'static;
+    #[doc(hidden)]
+    fn split_keys(keys: Self::Keys) -> (Key, Self::Rest);
+    #[doc(hidden)]
+    fn join_keys(first: Key, rest: Self::Rest) -> Self::Keys;
     /// The access that a task gets: `&mut S`, `&S`, `(&S, &mut Session)`, or a tuple of these.
     type Access<'a>;
     #[doc(hidden)]
@@ -193,6 +264,15 @@ pub trait Target: 'static {
 macro_rules! as_target {
     () => {
         type Keys = Key;
+        type Rest = ();
+        #[inline(always)]
+        fn split_keys(keys: Key) -> (Key, ()) {
+            (keys, ())
+        }
+        #[inline(always)]
+        fn join_keys(first: Key, (): ()) -> Key {
+            first
+        }
         #[inline(always)]
         fn keys(&self) -> Key {
             self.place.key
@@ -258,6 +338,13 @@ macro_rules! tuple_target {
         #[allow(non_snake_case, reason = "the types of a tuple name its fields")]
         impl<$first: Target<Keys = Key>, $($other: Target<Keys = Key>),+> Target for ($first, $($other),+) {
             type Keys = [Key; 1 $(+ { let _ = stringify!($other); 1 })+];
+            type Rest = [Key; 0 $(+ { let _ = stringify!($other); 1 })+];
+            fn split_keys([first, rest @ ..]: Self::Keys) -> (Key, Self::Rest) {
+                (first, rest)
+            }
+            fn join_keys(first: Key, [$($other),+]: Self::Rest) -> Self::Keys {
+                [first, $($other),+]
+            }
             type Access<'a> = ($first::Access<'a>, $($other::Access<'a>),+);
             fn keys(&self) -> Self::Keys {
                 let ($first, $($other),+) = self;
@@ -322,6 +409,19 @@ impl Drop for Value {
     }
 }
 
+/// A value that any thread may have.
+#[derive(Debug)]
+pub(crate) struct SendValue(Value);
+
+// SAFETY: it is made from an `S: Send` only, and nothing but moves happens to it.
+unsafe impl Send for SendValue {}
+
+impl SendValue {
+    pub(crate) fn new<S: Send + 'static>(value: S) -> Self {
+        Self(Value::new(value))
+    }
+}
+
 /// An owned value between two workers.
 #[derive(Debug)]
 pub(crate) struct OwnedValue {
@@ -330,12 +430,12 @@ pub(crate) struct OwnedValue {
     poisoned: bool,
 }
 
-// SAFETY: it is made from an `S: Send` only (`OwnedValue::new`), and nothing but moves happens to it on the way.
+// SAFETY: it is made from a `SendValue` only, and nothing but moves happens to it on the way.
 unsafe impl Send for OwnedValue {}
 
 impl OwnedValue {
-    pub(crate) fn new<S: Send + 'static>(key: Key, value: S) -> Self {
-        Self { key, value: Value::new(value), poisoned: false }
+    pub(crate) fn new(key: Key, value: SendValue) -> Self {
+        Self { key, value: value.0, poisoned: false }
     }
 }
 
@@ -491,6 +591,13 @@ impl Reach {
         self.put(key, local);
     }
 
+    /// Returns whether a structure is here.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        let locals = self.locals.borrow();
+        let local = locals.get(key.index as usize);
+        local.is_some_and(|local| local.generation == key.generation && local.state != State::Absent)
+    }
+
     /// Gives an owned structure away, or forgets a shared one.
     pub(crate) fn take(&self, key: Key) -> Option<OwnedValue> {
         let local = {
@@ -578,6 +685,14 @@ struct Entries {
     names: HashMap<String, Key>,
 }
 
+/// A generation that no key of this process has; zero is nobody's.
+fn next_generation() -> u32 {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1));
+    last.unwrap_or_else(|last| panic!("{last} structures were placed, and there are no more keys: restart"))
+        + 1
+}
+
 #[derive(Default)]
 struct Entry {
     generation: u32,
@@ -618,10 +733,11 @@ impl Registry {
             return None;
         }
         let index = entries.free.pop().unwrap_or_else(|| {
-            entries.entries.push(Entry { generation: 1, ..Entry::default() });
+            entries.entries.push(Entry::default());
             entries.entries.len() as u32 - 1
         });
         let entry = &mut entries.entries[index as usize];
+        entry.generation = next_generation();
         let key = Key { index, generation: entry.generation };
         let place = Arc::new(Place { key, name: name.to_owned(), kind, route: AtomicU32::new(route) });
         entry.place = Some(Arc::clone(&place));
@@ -630,23 +746,23 @@ impl Registry {
         Some(place)
     }
 
-    /// Forgets a structure. Returns whether it was there.
-    pub(crate) fn remove(&self, key: Key) -> bool {
+    /// Forgets a structure. Returns where it was.
+    pub(crate) fn remove(&self, key: Key) -> Route {
         let mut entries = self.entries();
-        let Some(entry) = entries.entries.get_mut(key.index as usize) else { return false };
-        if entry.generation != key.generation || entry.place.is_none() {
-            return false;
+        let Some(entry) = entries.entries.get_mut(key.index as usize) else { return Route::Removed };
+        if entry.generation != key.generation {
+            return Route::Removed;
         }
-        entry.generation += 1;
+        let Some(place) = entry.place.take() else { return Route::Removed };
+        entry.generation = 0;
         let shared = entry.shared.take();
-        if let Some(place) = entry.place.take() {
-            place.route.store(REMOVED, Ordering::Release);
-            entries.names.remove(&place.name);
-        }
+        // Whoever has it, or is about to, is told, or sees this.
+        let was = place.route_of(place.route.swap(REMOVED, Ordering::AcqRel));
+        entries.names.remove(&place.name);
         entries.free.push(key.index);
         drop(entries);
         drop_quietly(shared);
-        true
+        was
     }
 
     /// The place of a key.
@@ -654,6 +770,11 @@ impl Registry {
         let entries = self.entries();
         let entry = entries.entries.get(key.index as usize)?;
         if entry.generation == key.generation { entry.place.clone() } else { None }
+    }
+
+    /// The name of a structure, for people.
+    pub(crate) fn name_of(&self, key: Key) -> String {
+        self.place(key).map_or_else(|| "(removed)".to_owned(), |place| place.name.clone())
     }
 
     /// The place of a name.

@@ -4,8 +4,9 @@
 //! ([`TaskTable`]). Never: knows of slots' turns (`inbox`) or of rings (`client`).
 //!
 //! # Layout
-//! - A request is the keys of its structures and its closure: inline if both fit [`PAYLOAD_BYTES`] (a closure of up to 48 bytes
-//!   on one structure does), else boxed with its pointer in the payload: one allocation, said by [`is_inline`].
+//! - A request is its closure, before it the keys of its structures but the first, which the slot has beside the payload, where anybody may
+//!   read it: inline if that fits [`PAYLOAD_BYTES`] (a closure of up to 48 bytes on one structure does), else boxed with its pointer in the
+//!   payload: one allocation, said by [`is_inline`].
 //! - A reply of up to 8 bytes lies in the word of the reply line, one of up to [`PAYLOAD_BYTES`] in the payload, a larger one
 //!   is boxed with its pointer in the word. Of a task that failed the word has a [`Failure`], and the payload what the panic carried.
 //!
@@ -22,8 +23,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::structures::{Key, Missing, Reach, Target};
 
-/// Bytes of a slot beside its header: the key of a structure and a closure of 48 bytes.
-pub(crate) const PAYLOAD_BYTES: usize = 56;
+/// Bytes of a slot beside its header and the key of a structure.
+pub(crate) const PAYLOAD_BYTES: usize = 48;
 const PAYLOAD_ALIGN: usize = 8;
 const WORD_BYTES: usize = 8;
 
@@ -39,8 +40,10 @@ pub enum TaskError {
         "an earlier task panicked inside this owned structure: replace the structure before further tasks"
     )]
     Poisoned,
-    /// The structure was removed.
-    #[error("the structure was removed from its domain: place it again, or drop its handle")]
+    /// The structure was removed, or is one of other domains than the client's.
+    #[error(
+        "the structure was removed from these domains, or is in others: place it again, or drop its handle"
+    )]
     Removed,
     /// The session of its worker could not be made: making it panicked.
     #[error("making the structure's session for its worker panicked: mend `Sessions::session`")]
@@ -51,8 +54,8 @@ pub enum TaskError {
     /// The task was cancelled before it ran.
     #[error("the task was cancelled before it ran")]
     Cancelled,
-    /// The wait was inside a task whose worker would wait for itself, over other workers perhaps. The task that was submitted runs all the
-    /// same.
+    /// The wait was inside a task whose worker would wait for itself, over other workers perhaps. A wait that is refused at once leaves the
+    /// task to run all the same; one that comes to be in vain because a structure moved ends with its task, which does not run.
     #[error(
         "a task waited for one that its own worker has to run: await it elsewhere, or return it from the task"
     )]
@@ -129,6 +132,7 @@ pub enum Failure {
     NoSession,
     Apart,
     Cancelled,
+    WouldDeadlock,
     ShutDown,
 }
 
@@ -146,14 +150,12 @@ pub(crate) enum Outcome {
 /// The functions of one type of task. Eight bytes aligned: the low bits of its address carry a header's tags.
 #[repr(align(8))]
 pub(crate) struct TaskTable {
-    /// Runs the request in the payload and writes reply or failure.
-    pub(crate) run: unsafe fn(payload: *mut u8, word: *mut u8, reach: &Reach) -> Outcome,
+    /// Runs the request in the payload, whose first structure is `first`, and writes reply or failure.
+    pub(crate) run: unsafe fn(first: Key, payload: *mut u8, word: *mut u8, reach: &Reach) -> Outcome,
     /// Drops the request in the payload.
     pub(crate) drop_request: unsafe fn(payload: *mut u8),
     /// Drops the reply of a task that did not fail.
     pub(crate) drop_reply: unsafe fn(payload: *mut u8, word: *mut u8),
-    /// The key of the request's first structure.
-    pub(crate) key: unsafe fn(payload: *const u8) -> Key,
 }
 
 /// Work on the structures that a target names.
@@ -181,7 +183,8 @@ where
 }
 
 struct Request<T: Target, J> {
-    keys: T::Keys,
+    /// The keys of its structures but the first.
+    rest: T::Rest,
     job: J,
 }
 
@@ -193,7 +196,6 @@ impl<T: Target, J: Job<T>> TableOf<T, J> {
         run: run::<T, J>,
         drop_request: drop_request::<T, J>,
         drop_reply: drop_reply::<J::Reply>,
-        key: key::<T, J>,
     };
 }
 
@@ -217,8 +219,8 @@ pub(crate) const fn is_inline<T: Target, J>() -> bool {
 /// # Safety
 /// `payload` leads to [`PAYLOAD_BYTES`] writable bytes, aligned to eight, in the caller's turn.
 #[inline(always)]
-pub(crate) unsafe fn write_request<T: Target, J: Job<T>>(payload: *mut u8, keys: T::Keys, job: J) {
-    let request = Request::<T, J> { keys, job };
+pub(crate) unsafe fn write_request<T: Target, J: Job<T>>(payload: *mut u8, rest: T::Rest, job: J) {
+    let request = Request::<T, J> { rest, job };
     if is_inline::<T, J>() {
         // SAFETY: it fits, and the caller lends the memory.
         unsafe { payload.cast::<Request<T, J>>().write(request) };
@@ -259,9 +261,9 @@ pub(crate) unsafe fn take_job<T: Target, J: Job<T>>(payload: *mut u8) -> J {
     }
 }
 
-unsafe fn run<T: Target, J: Job<T>>(payload: *mut u8, word: *mut u8, reach: &Reach) -> Outcome {
+unsafe fn run<T: Target, J: Job<T>>(first: Key, payload: *mut u8, word: *mut u8, reach: &Reach) -> Outcome {
     // SAFETY: the caller passes a payload with a request of this type.
-    let keys = unsafe { (*request::<T, J>(payload)).keys };
+    let keys = T::join_keys(first, unsafe { (*request::<T, J>(payload)).rest });
     match T::find(&keys, reach) {
         Ok(()) => {}
         Err(Missing::Elsewhere(key)) => return Outcome::Elsewhere(key),
@@ -294,11 +296,6 @@ unsafe fn run<T: Target, J: Job<T>>(payload: *mut u8, word: *mut u8, reach: &Rea
             Outcome::Failed
         }
     }
-}
-
-unsafe fn key<T: Target, J>(payload: *const u8) -> Key {
-    // SAFETY: the caller passes a payload with a request of this type.
-    T::all(unsafe { &(*request::<T, J>(payload)).keys })[0]
 }
 
 unsafe fn drop_request<T: Target, J: Job<T>>(payload: *mut u8) {
@@ -387,6 +384,7 @@ impl From<Failure> for TaskError {
             Failure::NoSession => Self::NoSession,
             Failure::Apart => Self::Apart,
             Failure::Cancelled => Self::Cancelled,
+            Failure::WouldDeadlock => Self::WouldDeadlock,
             Failure::ShutDown => Self::ShutDown,
         }
     }

@@ -1,18 +1,64 @@
-//! Waiting inside tasks: which worker waits for which buffer, so that cycles are refused before they close.
+//! Waiting inside tasks: which worker waits for what, so that cycles are refused before they close.
 //!
 //! Owns: the graph. A task that delegates to another domain and blocks stops its own worker; if the other domain does the same in
 //! the other direction, neither ever goes on. Such calls are rare and slow anyway, so one lock guards them all.
+//!
+//! # The graph
+//! A worker that waits is a node with edges. It waits for one ring, whose tasks need
+//! - the server of the ring's buffer: it runs them, or passes them on and takes their answers back; and
+//! - the worker to which a task of the ring was passed on, until that has run it.
+//!
+//! So three things add edges, and each is refused if it would close a cycle: a worker that begins to wait ([`Waiting::begin`]), a task that
+//! is passed on because its structure moved ([`Waits::pass`]), and a buffer that goes to another worker ([`Waits::hand_over`]).
+//!
+//! # Invariants
+//! - The graph has no cycle.
+//! - What is passed on, or handed over, is told under the lock: so a worker's messages and its edges go to its heir together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::domains::Inner;
 use crate::inbox::Buffer;
+use crate::planted::{Bug, planted};
+use crate::ring::Ring;
 use crate::sync::Arc;
+use crate::task::Failure;
+use crate::worker::{self, WorkerShared};
 
-/// The workers that wait, each for the server of a buffer.
+/// The workers that wait, and the tasks that were passed on.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    edges: Mutex<HashMap<u32, Arc<Buffer>>>,
+    graph: Mutex<Graph>,
+}
+
+#[derive(Debug, Default)]
+struct Graph {
+    /// The ring for which a worker waits.
+    waiting: HashMap<u32, Slots>,
+    passed: Vec<Passed>,
+}
+
+/// The slots of a ring.
+#[derive(Debug)]
+struct Slots {
+    buffer: Arc<Buffer>,
+    range: Range<usize>,
+}
+
+/// A task that was passed on and has not run.
+#[derive(Debug)]
+struct Passed {
+    buffer: Arc<Buffer>,
+    slot: usize,
+    to: u32,
+}
+
+impl Slots {
+    fn has(&self, buffer: &Arc<Buffer>, slot: usize) -> bool {
+        Arc::ptr_eq(&self.buffer, buffer) && self.range.contains(&slot)
+    }
 }
 
 /// The server of a buffer now.
@@ -21,36 +67,185 @@ fn server(buffer: &Buffer) -> u32 {
     unsafe { (*buffer.server()).index }
 }
 
-impl Waits {
-    fn edges(&self) -> MutexGuard<'_, HashMap<u32, Arc<Buffer>>> {
-        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
+impl Graph {
+    /// The workers that the tasks of a ring need.
+    fn needed_by(&self, slots: &Slots) -> Vec<u32> {
+        let passed = self.passed.iter().filter(|passed| slots.has(&passed.buffer, passed.slot));
+        let mut needed: Vec<u32> = passed.map(|passed| passed.to).collect();
+        if needed.is_empty() || !planted(Bug::ForgetServer) {
+            needed.push(server(&slots.buffer));
+        }
+        needed
     }
 
-    /// Notes that a worker waits for a buffer, unless that would close a cycle. Returns whether it may wait.
-    pub(crate) fn begin(&self, worker: u32, buffer: &Arc<Buffer>) -> bool {
-        let mut edges = self.edges();
-        let mut at = server(buffer);
-        // A chain of waiting workers has no cycle yet, so it ends.
-        loop {
+    /// Returns whether one of these workers is `worker`, or waits for it, over others perhaps.
+    fn reach(&self, mut from: Vec<u32>, worker: u32) -> bool {
+        let mut seen = HashSet::new();
+        while let Some(at) = from.pop() {
             if at == worker {
-                return false;
+                return true;
             }
-            match edges.get(&at) {
-                Some(next) => at = server(next),
-                None => break,
+            if seen.insert(at)
+                && let Some(slots) = self.waiting.get(&at)
+            {
+                from.extend(self.needed_by(slots));
             }
         }
-        edges.insert(worker, Arc::clone(buffer));
-        true
+        false
+    }
+}
+
+impl Waits {
+    fn graph(&self) -> MutexGuard<'_, Graph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a worker goes on.
-    pub(crate) fn end(&self, worker: u32) {
-        self.edges().remove(&worker);
+    /// Notes that a worker waits for some slots of a buffer. Returns whether it may.
+    fn begin(&self, worker: u32, buffer: &Arc<Buffer>, range: Range<usize>) -> bool {
+        let mut graph = self.graph();
+        let slots = Slots { buffer: Arc::clone(buffer), range };
+        let closes = graph.reach(graph.needed_by(&slots), worker);
+        if !closes {
+            graph.waiting.insert(worker, slots);
+        }
+        !closes
+    }
+
+    fn end(&self, worker: u32) {
+        self.graph().waiting.remove(&worker);
     }
 
     /// Returns whether a worker waits inside a task.
     pub(crate) fn is_waiting(&self, worker: u32) -> bool {
-        self.edges().contains_key(&worker)
+        self.graph().waiting.contains_key(&worker)
+    }
+
+    /// Passes the task in a slot on to the first of some workers, or its heir, that has not ended and does not wait for it, and tells that one.
+    ///
+    /// # Errors
+    /// The reason for which there is none.
+    pub(crate) fn pass(
+        &self,
+        buffer: &Arc<Buffer>,
+        slot: usize,
+        to: impl IntoIterator<Item = Arc<WorkerShared>>,
+        tell: impl FnOnce(&WorkerShared),
+    ) -> Result<(), Failure> {
+        let mut graph = self.graph();
+        let waiting: Vec<u32> = graph
+            .waiting
+            .iter()
+            .filter_map(|(&worker, slots)| slots.has(buffer, slot).then_some(worker))
+            .collect();
+        let closes = |to: &Arc<WorkerShared>| {
+            waiting.iter().any(|&worker| graph.reach(vec![to.index], worker)) && !planted(Bug::PassUnseen)
+        };
+        let mut refused = Failure::ShutDown;
+        let to = to.into_iter().map(WorkerShared::or_heir).filter(|to| !to.is_closed()).find(|to| {
+            refused = Failure::WouldDeadlock;
+            !closes(to)
+        });
+        let to = to.ok_or(refused)?;
+        graph.passed.retain(|passed| !passed.is(buffer, slot));
+        graph.passed.push(Passed { buffer: Arc::clone(buffer), slot, to: to.index });
+        tell(&to);
+        Ok(())
+    }
+
+    /// Notes that a task that was passed on has run.
+    pub(crate) fn ran(&self, buffer: &Arc<Buffer>, slot: usize) {
+        self.graph().passed.retain(|passed| !passed.is(buffer, slot));
+    }
+
+    /// Tells something to a worker, or its heir; neither leaves meanwhile.
+    pub(crate) fn tell(&self, to: &Arc<WorkerShared>, tell: impl FnOnce(&Arc<WorkerShared>)) {
+        let _graph = self.graph();
+        tell(&Arc::clone(to).or_heir());
+    }
+
+    /// Notes that a worker serves a buffer. It does not wait now.
+    pub(crate) fn serve(&self, buffer: &Buffer, worker: &Arc<WorkerShared>) {
+        let _graph = self.graph();
+        if !planted(Bug::ServeUnsaid) {
+            buffer.set_server(Arc::as_ptr(worker));
+        }
+    }
+
+    /// Gives its own buffer back to a worker that had left and came back, and tells it; unless it waits, as it may wait for this buffer, or
+    /// is gone again. Returns whether it has it.
+    pub(crate) fn give_back(&self, to: &Arc<WorkerShared>, tell: impl FnOnce()) -> bool {
+        let graph = self.graph();
+        if graph.waiting.contains_key(&to.index) || to.has_left() || to.is_closed() {
+            return false;
+        }
+        to.buffer.set_server(Arc::as_ptr(to));
+        tell();
+        true
+    }
+
+    /// Ends the hearing of a worker, if nothing is left that it was told, or in any case; no buffer is handed over to it from then on. Returns
+    /// whether it has.
+    pub(crate) fn close(&self, worker: &WorkerShared, anyway: bool) -> bool {
+        let _graph = self.graph();
+        worker.close(anyway)
+    }
+
+    /// Gives the buffers of a worker, and the tasks that were passed on to it, to another one, or its heir, and tells that one; unless it
+    /// waits, as it may wait for one of them, or has ended. Returns whether it has them.
+    pub(crate) fn hand_over<'b>(
+        &self,
+        from: &WorkerShared,
+        to: Arc<WorkerShared>,
+        buffers: impl Iterator<Item = &'b Arc<Buffer>>,
+        tell: impl FnOnce(&Arc<WorkerShared>),
+    ) -> bool {
+        let mut graph = self.graph();
+        let to = to.or_heir();
+        if (graph.waiting.contains_key(&to.index) && !planted(Bug::HandOverToWaiting)) || to.is_closed() {
+            return false;
+        }
+        buffers.for_each(|buffer| buffer.set_server(Arc::as_ptr(&to)));
+        let passed = graph.passed.iter_mut().filter(|passed| passed.to == from.index);
+        passed.for_each(|passed| passed.to = to.index);
+        tell(&to);
+        true
     }
 }
+
+impl Passed {
+    fn is(&self, buffer: &Arc<Buffer>, slot: usize) -> bool {
+        Arc::ptr_eq(&self.buffer, buffer) && self.slot == slot
+    }
+}
+
+/// The permission of a thread to wait for a ring, and the note of it if the thread is inside a task.
+#[derive(Debug)]
+pub(crate) struct Waiting(Option<(Arc<Inner>, u32)>);
+
+impl Waiting {
+    /// Begins to wait; `None` if that would never end.
+    #[inline]
+    pub(crate) fn begin(ring: &Ring) -> Option<Self> {
+        let Some(worker) = worker::running(&ring.domains) else { return Some(Self(None)) };
+        let may = ring.domains.waits.begin(worker, ring.shared_buffer(), ring.slots());
+        may.then(|| Self(Some((Arc::clone(&ring.domains), worker))))
+    }
+
+    /// Begins to wait for the answer in a seat, unless it is there; `None` if it would never come.
+    #[inline]
+    pub(crate) fn begin_at(ring: &Ring, seat: usize) -> Option<Self> {
+        if ring.is_answered(seat) { Some(Self(None)) } else { Self::begin(ring) }
+    }
+}
+
+impl Drop for Waiting {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some((domains, worker)) = &self.0 {
+            domains.waits.end(*worker);
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -2,11 +2,12 @@
 //! with one test. Its unsafe code only passes calls on.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use atrapos_domains::{
-    Client, Configuration, DomainConfiguration, Domains, Group, Operation, Owned, Placement,
+    Client, Configuration, DomainConfiguration, Domains, Group, Operation, Owned, Placement, WINDOW_DEFAULT,
 };
 use atrapos_topology::Machine;
 
@@ -15,7 +16,13 @@ struct Counting;
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// Bytes that this thread has asked for.
+    static ASKED: Cell<usize> = const { Cell::new(0) };
+}
+
 fn allocated(bytes: usize) {
+    ASKED.set(ASKED.get() + bytes);
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
@@ -41,6 +48,9 @@ static COUNTING: Counting = Counting;
 /// Rounds before the counting begins: a waiting thread makes its waker once, and queues find their size.
 const WARM: u64 = 2_000;
 const COUNTED: u64 = 10_000;
+
+/// Bytes from one slot to the next.
+const SLOT_BYTES: usize = 128;
 
 struct Add(u64);
 
@@ -98,7 +108,19 @@ fn bursts(client: &mut Client, sum: &Owned<u64>) -> usize {
     })
 }
 
-/// Bytes of a client that has used a structure and waits for nothing.
+/// Bytes that a thread asks for as it starts domains whose workers have so many slots.
+fn starting(machine: &Machine, slots: usize) -> usize {
+    let domain =
+        DomainConfiguration { placement: Placement::Anywhere, slots, ..DomainConfiguration::new("d", 2) };
+    let configuration = Configuration { domains: vec![domain], ..Configuration::default() };
+    let before = ASKED.get();
+    let domains = Domains::start(machine, &configuration).expect("it starts");
+    let asked = ASKED.get() - before;
+    drop(domains);
+    asked
+}
+
+/// Bytes of a client that has used a structure and waits for nothing, with its slots.
 fn idle_client(domains: &Domains, sum: &Owned<u64>) -> usize {
     const CLIENTS: usize = 64;
     let mut clients = Vec::with_capacity(CLIENTS);
@@ -108,7 +130,8 @@ fn idle_client(domains: &Domains, sum: &Owned<u64>) -> usize {
         client.call_blocking(sum, |sum| *sum).expect("it runs");
         clients.push(client);
     }
-    (BYTES.load(Ordering::Relaxed) - before) / CLIENTS + size_of::<Client>()
+    let own = (BYTES.load(Ordering::Relaxed) - before) / CLIENTS + size_of::<Client>();
+    own + WINDOW_DEFAULT * SLOT_BYTES
 }
 
 #[test]
@@ -135,4 +158,7 @@ fn tasks_allocate_nothing_and_clients_take_little() {
     );
     let bytes = idle_client(&domains, &sum);
     assert!(bytes <= 1_024, "an idle client has {bytes} bytes");
+    // Workers make their slots: what touches memory first decides where it lies.
+    let (few, many) = (starting(&machine, 15), starting(&machine, 960));
+    assert!(many <= few + 1_024, "{few} bytes for few slots, {many} for many");
 }

@@ -4,14 +4,13 @@
 //! Owns: the steps of each change. Never: makes two changes at a time, or waits for one to end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use atrapos_topology::CpuId;
 
 use super::{DomainError, Domains};
 use crate::change::Change;
 use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration};
-use crate::structures::{Place, Route};
+use crate::structures::{Place, Route, Structure};
 use crate::task::drop_quietly;
 use crate::worker::WorkerShared;
 
@@ -33,10 +32,10 @@ impl Domains {
             return Err(ConfigurationError::NameTwice(settings.name.clone()).into());
         }
         let domain = self.new_domain(&mut threads, settings.clone())?;
-        cpus.iter().try_for_each(|&cpu| self.new_worker(&mut threads, domain, cpu, &cpus).map(drop))
+        cpus.iter().try_for_each(|&cpu| self.new_worker(&mut threads, domain, cpu, &cpus))
     }
 
-    /// Adds a worker to a domain, on `cpu`.
+    /// Adds a worker to a domain, on `cpu`; in a migrating domain, the others may run there too, and it on their units.
     ///
     /// # Errors
     /// [`DomainError`] if there is no such domain or the thread cannot be started.
@@ -44,14 +43,10 @@ impl Domains {
         let mut threads = self.inner.threads();
         self.refuse_if_closing()?;
         let domain = self.find_domain(domain)?;
-        let cpus = self
-            .inner
-            .live_workers_of(domain)
-            .iter()
-            .filter_map(|worker| worker.cpu)
-            .chain([cpu])
-            .collect::<Vec<_>>();
-        self.new_worker(&mut threads, domain, cpu, &cpus).map(drop)
+        let units: Vec<CpuId> = self.units_of(domain).into_iter().chain([cpu]).collect();
+        self.new_worker(&mut threads, domain, cpu, &units)?;
+        self.bind_all(domain);
+        Ok(())
     }
 
     fn refuse_if_closing(&self) -> Result<(), DomainError> {
@@ -71,33 +66,40 @@ impl Domains {
             return Err(DomainError::LastWorker(domain.to_owned()));
         };
         self.inner.domain(index).set_workers(|workers| workers.retain(|&worker| worker != leaving.index));
-        let change = Change::new();
+        let change = Change::new(&self.inner);
+        self.inner.wake_waiting();
         let (heir, done) = (Arc::clone(heir), change.step());
         leaving.tell(Box::new(move |worker| worker.leave(heir, done)));
+        self.bind_all(index);
         Ok(change)
     }
 
-    /// Moves a structure to another domain.
+    /// Moves a structure, by name, handle or key, to another domain.
     ///
     /// # Errors
     /// [`DomainError`] if either does not exist.
-    pub fn move_structure(&self, name: &str, to: &str) -> Result<Change, DomainError> {
+    pub fn move_structure<'a>(
+        &self,
+        structure: impl Into<Structure<'a>>,
+        to: &str,
+    ) -> Result<Change, DomainError> {
         let _one_at_a_time = self.inner.threads();
         self.refuse_if_closing()?;
-        let (place, to) = (self.find_place(name)?, self.find_domain(to)?);
-        let change = Change::new();
-        if self.domain_of(&place) != Some(to) {
-            self.move_place(&place, to, &change);
-        }
+        let (place, to) = (self.find_place(structure.into())?, self.find_domain(to)?);
+        let change = Change::new(&self.inner);
+        self.move_place(&place, to, &change);
         Ok(change)
     }
 
-    /// Tells whoever has a structure to give it to a domain, or to forget it.
+    /// Tells whoever has a structure to give it to a domain, or to forget it. One that is there already may be about to go elsewhere, by an
+    /// earlier change.
     fn move_place(&self, place: &Arc<Place>, to: u32, change: &Change) {
         let key = place.key;
         match place.route() {
+            Route::Domain(from) if from == to => {}
             Route::Domain(from) => {
-                place.route.store(to, Ordering::Release);
+                place.set_route(to);
+                self.inner.wake_waiting();
                 for worker in self.inner.live_workers_of(from) {
                     let done = change.step();
                     worker.tell(Box::new(move |worker| {
@@ -107,27 +109,26 @@ impl Domains {
                 }
             }
             Route::Worker(from) => {
-                let Some(heir) = self.inner.any_worker_of(to).cloned() else { return };
+                let workers = self.inner.live_workers_of(to);
+                let there = workers.iter().find(|worker| worker.index == from).or(workers.first());
+                let Some(heir) = there.cloned() else { return };
                 let done = change.step();
-                self.inner.worker(from).tell(Box::new(move |worker| {
-                    worker.give(key, &heir);
-                    drop(done);
-                }));
+                self.inner.worker(from).tell(Box::new(move |worker| worker.move_on(key, heir, done)));
             }
             Route::Removed => {}
         }
     }
 
-    /// Makes a new domain of the youngest `workers` workers of a domain and the structures named.
+    /// Makes a new domain of the youngest `workers` workers of a domain and the structures given, by name, handle or key.
     ///
     /// # Errors
     /// [`DomainError`] if anything does not exist, the name is taken, or no worker would be left.
-    pub fn split(
+    pub fn split<'a, S: Into<Structure<'a>> + Copy>(
         &self,
         domain: &str,
         new: &str,
         workers: usize,
-        structures: &[&str],
+        structures: &[S],
     ) -> Result<Change, DomainError> {
         let mut threads = self.inner.threads();
         self.refuse_if_closing()?;
@@ -135,19 +136,21 @@ impl Domains {
         if self.find_domain(new).is_ok() {
             return Err(ConfigurationError::NameTwice(new.to_owned()).into());
         }
-        let moved = structures.iter().map(|name| self.find_place(name)).collect::<Result<Vec<_>, _>>()?;
+        let moved = structures.iter().map(|&structure| self.find_place(structure.into()));
+        let moved = moved.collect::<Result<Vec<_>, _>>()?;
         let all = self.inner.live_workers_of(from);
         if workers == 0 || workers >= all.len() {
             return Err(DomainError::LastWorker(if workers == 0 { new } else { domain }.to_owned()));
         }
-        let settings =
-            DomainConfiguration { name: new.to_owned(), ..self.inner.domain(from).settings.clone() };
+        let settings = DomainConfiguration { name: new.to_owned(), ..self.inner.domain(from).settings() };
         let to = self.new_domain(&mut threads, settings)?;
         let (staying, leaving) = all.split_at(all.len() - workers);
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         self.inner.domain(from).set_workers(|list| list.truncate(staying.len()));
         self.inner.domain(to).set_workers(|list| list.extend(leaving.iter().map(|worker| worker.index)));
+        self.inner.wake_waiting();
         leaving.iter().for_each(|worker| join(worker, to, &change));
+        [from, to].into_iter().for_each(|domain| self.bind_all(domain));
         for place in self.inner.registry.places() {
             let is_moved = moved.iter().any(|moved| moved.key == place.key);
             let target = match place.route() {
@@ -172,16 +175,18 @@ impl Domains {
         if from == to {
             return Err(DomainError::WithItself(domain.to_owned()));
         }
-        let change = Change::new();
+        let change = Change::new(&self.inner);
         let workers = self.inner.live_workers_of(from);
         self.inner.domain(to).set_workers(|list| list.extend(workers.iter().map(|worker| worker.index)));
         for place in self.inner.registry.places() {
             if place.route() == Route::Domain(from) {
-                place.route.store(to, Ordering::Release);
+                place.set_route(to);
             }
         }
         self.inner.domain(from).set_workers(Vec::clear);
+        self.inner.wake_waiting();
         workers.iter().for_each(|worker| join(worker, to, &change));
+        self.bind_all(to);
         Ok(change)
     }
 }

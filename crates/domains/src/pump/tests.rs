@@ -1,7 +1,8 @@
 //! Changes of domains under load, stepped from seeds: nothing is lost, doubled, or, for ordered clients, reordered.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use atrapos_runtime::rng::Seed;
@@ -10,13 +11,14 @@ use atrapos_topology::{CpuId, Machine};
 use super::Pump;
 use crate::planted::{Bug, must_notice};
 use crate::{
-    Burst, Client, Configuration, DomainConfiguration, Domains, Group, Operation, Owned, Pending, Placement,
-    Shared,
+    Burst, Client, Configuration, DomainConfiguration, DomainError, Domains, Group, Operation, Owned,
+    Pending, Placement, Shared,
 };
 
 /// Entries of a structure: who wrote what.
 type Log = Vec<(usize, u32)>;
 
+#[derive(Clone)]
 enum Structure {
     Owned(Owned<Log>),
     Shared(Shared<Mutex<Log>>),
@@ -217,7 +219,7 @@ impl Run {
             4 => {
                 self.named += 1;
                 let new = format!("n{}", self.named);
-                let is_split = self.domains.split(&one, &new, 1, &[&structure]).is_ok();
+                let is_split = self.domains.split(&one, &new, 1, &[structure.as_str()]).is_ok();
                 if is_split {
                     self.names.push(new);
                 }
@@ -388,9 +390,168 @@ fn no_task_overtakes_one_on_several_structures() {
     assert!(both_ran > 30, "{both_ran} of 300 tasks found both structures");
 }
 
+/// Steps until nothing is left to do.
+fn settle(pump: &mut Pump) {
+    let mut idle = 0;
+    for _ in 0..100_000 {
+        idle = if pump.step() { 0 } else { idle + 1 };
+        if idle == 200 {
+            return;
+        }
+    }
+    panic!("there is always something to do");
+}
+
+/// Workers that leave come back, with their numbers and slots, and so do the numbers of domains: however many changes there are, neither
+/// runs out, and no more workers are made than there were at once.
+#[test]
+fn numbers_of_those_that_have_ended_are_used_again() {
+    let mut run = Run::new(1);
+    for round in 0..1_200 {
+        run.domains.grow("a", CpuId(round % 4)).expect("there is room");
+        run.submit();
+        settle(&mut run.pump);
+        let new = format!("n{round}");
+        drop(run.domains.split("a", &new, 1, &["s0"]).expect("it has workers"));
+        run.submit();
+        settle(&mut run.pump);
+        drop(run.domains.merge(&new, "a").expect("both are there"));
+        settle(&mut run.pump);
+        drop(run.domains.shrink("a").expect("it has workers"));
+        run.submit();
+        settle(&mut run.pump);
+        for _ in 0..CLIENTS * 4 {
+            run.take();
+        }
+    }
+    let report = run.domains.report();
+    let mut workers: Vec<u32> =
+        report.iter().flat_map(|domain| &domain.workers).map(|worker| worker.worker).collect();
+    workers.sort_unstable();
+    assert!(workers.iter().all(|&worker| worker < 4), "{workers:?}");
+    run.check();
+}
+
+/// A structure is on its way to a worker that leaves, and comes back: tasks on it find it with the heir.
+#[test]
+fn a_structure_that_arrives_at_an_heir_is_found() {
+    for seed in 0..200 {
+        let mut run = Run::new(seed);
+        let some_steps = |run: &mut Run| {
+            for _ in 0..run.pump.choose(4) {
+                run.pump.step();
+            }
+        };
+        drop(run.domains.split("a", "c", 1, &["s4"]).expect("it has workers"));
+        settle(&mut run.pump);
+        drop(run.domains.move_structure("s1", "c").expect("both are there"));
+        some_steps(&mut run);
+        drop(run.domains.merge("c", "a").expect("both are there"));
+        some_steps(&mut run);
+        drop(run.domains.shrink("a").expect("it has workers"));
+        settle(&mut run.pump);
+        run.domains.grow("b", CpuId(1)).expect("there is room");
+        for at in 0..STRUCTURES {
+            assert_eq!(run.read(at), [], "seed {seed}");
+        }
+    }
+}
+
+/// While a change is under way, what it tells may lead to where something was: the number of a worker that has left is not used again.
+#[test]
+fn numbers_are_not_used_again_while_changes_are_under_way() {
+    let mut run = Run::new(1);
+    let numbers = |run: &Run| -> Vec<u32> {
+        let report = run.domains.report();
+        report.iter().flat_map(|domain| &domain.workers).map(|worker| worker.worker).collect()
+    };
+    assert_eq!(numbers(&run), [0, 1, 2]);
+    drop(run.domains.shrink("a").expect("it has two"));
+    settle(&mut run.pump);
+    drop(run.domains.move_structure("s0", "b").expect("both are there"));
+    run.domains.grow("a", CpuId(1)).expect("there is room");
+    assert_eq!(numbers(&run), [0, 3, 2], "the structure is on its way");
+    settle(&mut run.pump);
+    run.domains.grow("a", CpuId(1)).expect("there is room");
+    assert_eq!(numbers(&run), [0, 3, 1, 2]);
+    run.check();
+}
+
+/// A site keeps to its domain, whoever has the number of that later.
+#[test]
+fn a_site_of_a_domain_that_is_no_more_is_refused() {
+    let mut run = Run::new(1);
+    drop(run.domains.split("a", "c", 1, &["s0"]).expect("it has workers"));
+    let site = run.domains.at("c").expect("it exists");
+    settle(&mut run.pump);
+    drop(run.domains.merge("c", "b").expect("both are there"));
+    assert!(matches!(site.place("x", ()), Err(DomainError::NoSuchDomain(name)) if name == "c"));
+    settle(&mut run.pump);
+    run.domains.add_domain(&DomainConfiguration::new("d", 1)).expect("it starts");
+    assert!(matches!(site.place("x", ()), Err(DomainError::NoSuchDomain(_))));
+    assert!(matches!(site.place_owned("x", ()), Err(DomainError::NoSuchDomain(_))));
+    run.domains.at("d").and_then(|site| site.place("x", ())).expect("it is there");
+}
+
+/// Several changes of one structure are under way at once: the last one says where it is, and what it is.
+#[test]
+fn changes_of_a_structure_follow_it() {
+    let home = |domains: &Domains| {
+        let report = domains.report();
+        report
+            .into_iter()
+            .find(|domain| domain.structures.contains(&"s0".to_owned()))
+            .map(|domain| domain.name)
+    };
+    for seed in 0..100 {
+        let mut run = Run::new(seed);
+        let Structure::Owned(log) = run.structures[0].clone() else { panic!("it is owned") };
+        for to in ["b", "a", "b"] {
+            drop(run.domains.move_structure(&log, to).expect("both are there"));
+            for _ in 0..run.pump.choose(4) {
+                run.pump.step();
+            }
+        }
+        drop(run.domains.replace(&log, vec![(7, 7)]).expect("it is there"));
+        settle(&mut run.pump);
+        assert_eq!(home(&run.domains).as_deref(), Some("b"), "seed {seed}");
+        assert_eq!(run.read(0), [(7, 7)], "seed {seed}");
+    }
+}
+
+/// Something that says when it is dropped.
+struct Noted(Arc<AtomicUsize>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A structure that is removed while it moves is dropped wherever it arrives.
+#[test]
+fn what_is_removed_on_its_way_is_dropped() {
+    for seed in 0..200 {
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let mut run = Run::new(seed);
+        let site = run.domains.at("a").expect("it exists");
+        let noted = site.place_owned("noted", Noted(Arc::clone(&dropped))).expect("free");
+        drop(run.domains.move_structure(&noted, "b").expect("both are there"));
+        for _ in 0..run.pump.choose(8) {
+            run.pump.step();
+        }
+        drop(run.domains.remove(&noted).expect("it is there"));
+        settle(&mut run.pump);
+        assert_eq!(dropped.load(Ordering::SeqCst), 1, "seed {seed}");
+    }
+}
+
 #[test]
 fn planted_bugs_are_caught() {
-    for bug in [Bug::PassPast, Bug::ChangeRingEarly, Bug::TurnUnsent] {
+    must_notice("pump::tests::changes_of_a_structure_follow_it", Bug::LoseGone);
+    must_notice("pump::tests::a_structure_that_arrives_at_an_heir_is_found", Bug::RouteToLeft);
+    must_notice("pump::tests::numbers_are_not_used_again_while_changes_are_under_way", Bug::ReuseEarly);
+    for bug in [Bug::PassPast, Bug::ChangeRingEarly, Bug::TurnUnsent, Bug::ServeUnsaid] {
         must_notice("pump::tests::nothing_is_lost_doubled_or_reordered_by_changes", bug);
     }
     must_notice("pump::tests::no_task_overtakes_one_on_several_structures", Bug::OrderByFirst);
@@ -451,4 +612,76 @@ fn slots_that_change_hands_within_a_step_are_served_from_the_beginning() {
     assert!(submitted);
     append(&mut third, 4, &mut pump);
     append(&mut third, 5, &mut pump);
+}
+
+/// The memory policy of this thread, as the kernel numbers them; `None` where it does not say.
+fn policy() -> Option<libc::c_int> {
+    let (mut policy, nothing) = (-1, std::ptr::null_mut::<libc::c_ulong>());
+    // SAFETY: the call writes one number, and no mask, since there is none.
+    let said = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut policy, nothing, 0, nothing, 0) };
+    (said == 0).then_some(policy)
+}
+
+/// A structure is made by a thread that has its domain's policy. It says little where the kernel refuses policies; there the workers go on.
+#[test]
+fn structures_are_made_under_the_policy_of_their_domain() {
+    let machine = Machine::live(&atrapos_topology::LiveOptions::new(None));
+    let node = machine.nodes()[0].id.0;
+    let domain = |name, memory| DomainConfiguration {
+        placement: Placement::Anywhere,
+        memory,
+        ..DomainConfiguration::new(name, 1)
+    };
+    let policies = [
+        ("local", crate::MemoryPolicy::Local),
+        ("interleaved", crate::MemoryPolicy::Interleaved),
+        ("bound", crate::MemoryPolicy::Bound(node)),
+    ];
+    let domains = policies.map(|(name, memory)| domain(name, memory)).into();
+    let configuration = Configuration { oversubscribe: true, domains, ..Configuration::default() };
+    let domains = Domains::start(&machine, &configuration).expect("it starts");
+    let made = policies.map(|(name, _)| {
+        let made = domains.at(name).and_then(|site| site.place_owned_with(name, policy)).expect("free");
+        domains.client().call_blocking(&made, |made| *made).expect("it runs")
+    });
+    let (local, [_, interleaved, bound]) = (policy(), made);
+    assert_eq!(made[0], local, "the process' own");
+    if interleaved != local {
+        assert_eq!([interleaved, bound], [Some(3), Some(3)], "one node at a time, of several or of one");
+    }
+}
+
+/// The number of processing units that a task in a domain may run on, asked of each worker.
+fn units_of_workers(domains: &Domains, structures: &[Owned<()>]) -> Vec<usize> {
+    let cpus = |(): &mut ()| atrapos_runtime::affinity::current_thread_cpus().expect("it can be read").len();
+    structures.iter().map(|at| domains.client().call_blocking(at, cpus).expect("it runs")).collect()
+}
+
+/// The workers of a migrating domain have all its units: those that came too, and no more the unit of one that went.
+#[test]
+fn workers_of_a_migrating_domain_share_its_units() {
+    let machine = Machine::live(&atrapos_topology::LiveOptions::new(None));
+    let cpus: Vec<CpuId> = machine.usable_cpus().iter().collect();
+    let [first, second, ..] = cpus[..] else { return };
+    let domain = DomainConfiguration {
+        placement: Placement::Migrating,
+        cpus: vec![first.0],
+        ..DomainConfiguration::new("d", 0)
+    };
+    let configuration = Configuration { domains: vec![domain], ..Configuration::default() };
+    let domains = Domains::start(&machine, &configuration).expect("it starts");
+    let place = |name| domains.at("d").and_then(|site| site.place_owned(name, ())).expect("free");
+    let one = place("one");
+    if units_of_workers(&domains, std::slice::from_ref(&one)) != [1] {
+        // No thread can be bound here.
+        return;
+    }
+    domains.grow("d", second).expect("it grows");
+    let structures = [one.clone(), place("two")];
+    let reported: Vec<_> =
+        domains.report()[0].workers.iter().map(|worker| (worker.worker, worker.cpu)).collect();
+    assert_eq!(reported, [(0, Some(first)), (1, Some(second))]);
+    assert_eq!(units_of_workers(&domains, &structures), [2, 2]);
+    domains.shrink("d").expect("there are two").wait().expect("it is no task");
+    assert_eq!(units_of_workers(&domains, &structures), [1, 1]);
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use atrapos_domains::{CallError, Cancelled, Client, TaskError, Why};
+use atrapos_domains::{
+    CallError, Cancelled, Client, DomainConfiguration, Placement, Retries, TaskError, Why,
+};
 
 use crate::start;
 
@@ -21,7 +23,7 @@ fn a_panic_is_the_result_of_its_task_and_poisons_what_is_owned() {
     assert_eq!(carried.into_inner().downcast_ref::<&str>(), Some(&"on purpose"));
     let poisoned = client.call_blocking(&owned, |owned| *owned);
     assert!(matches!(poisoned, Err(CallError::Failed(TaskError::Poisoned))));
-    domains.replace(&owned, 9).expect("it exists").wait();
+    domains.replace(&owned, 9).expect("it exists").wait().expect("it is no task");
     assert_eq!(client.call_blocking(&owned, |owned| *owned).expect("it is healed"), 9);
 
     let failed = client.call_blocking(&shared, |_| panic!("on purpose"));
@@ -190,12 +192,76 @@ fn shutdown_says_what_was_not_done() {
     let mut client = domains.client();
     let (barrier, running) = occupy(&mut client, &gate);
     let waiting = client.try_call(&counter, |counter: &mut i32| *counter += 1).expect("there is room");
+    let mut burst = domains.client().burst::<_, ()>(&counter, 4).expect("there are slots");
+    burst.push(|counter| *counter += 1).expect("it is pushed");
     let report = domains.shutdown(Duration::ZERO);
     assert_eq!(report.still_running, [0], "the worker is inside a task");
+    let unanswered = [("counter", 2), ("gate", 1)].map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(
+        report.unanswered,
+        unanswered.into(),
+        "of the tasks that wait, and of the one that it is inside of"
+    );
+    assert_eq!(report.refused, [].into(), "nothing was taken from a worker that may run it yet");
     assert_eq!(client.try_call(&counter, |_| ()).expect_err("it is over").why, Why::ShutDown);
     barrier.wait();
     running.wait().expect("it was running, and ran");
     assert!(matches!(waiting.wait(), Err(TaskError::ShutDown)));
+}
+
+/// A worker passes a task on to one that is inside another; at the end, the one behind it in its ring is refused, and it is named.
+#[test]
+fn shutdown_names_what_was_passed_on_to_a_worker_that_does_not_end() {
+    let domains = start(&[("d", 1), ("e", 1)]);
+    let (d, e) = (domains.at("d").expect("d"), domains.at("e").expect("e"));
+    let gates = [d.place("gate d", ()).expect("free"), e.place("gate e", ()).expect("free")];
+    let probe = d.place("probe", ()).expect("free");
+    let counter = d.place_owned("counter", 0).expect("free");
+    let mut client = domains.client();
+    let mut holder = domains.client();
+    let [(let_go, running), (inside, endless)] = gates.map(|gate| occupy(&mut holder, &gate));
+    let add = |counter: &mut i32| *counter += 1;
+    let [passed, behind] = [(); 2].map(|()| client.try_call(&counter, add).expect("there is room"));
+    let change = domains.move_structure(&counter, "e").expect("it exists");
+    let_go.wait();
+    running.wait().expect("it runs");
+    change.wait().expect("it is no task");
+    // Its ring lies behind the others: once it is served, the worker has met the tasks on what is gone.
+    domains.client().call_blocking(&probe, |()| ()).expect("it runs");
+    let report = domains.shutdown(Duration::ZERO);
+    assert_eq!(report.still_running, [1]);
+    assert_eq!(report.refused, [("counter".to_owned(), 1)].into());
+    assert_eq!(report.unanswered, ["counter", "gate e"].map(|name| (name.to_owned(), 1)).into());
+    assert!(matches!(behind.wait(), Err(TaskError::ShutDown)));
+    assert!(matches!(passed.wait(), Err(TaskError::ShutDown)));
+    inside.wait();
+    endless.wait().expect("it was running, and ran");
+}
+
+/// A worker is to leave to another one, which ends while it is inside a task: what waits for it is answered all the same.
+#[test]
+fn a_worker_that_was_to_leave_ends_by_itself() {
+    let domains = start(&[("d", 1)]);
+    let gate = domains.at("d").expect("d").place("gate", ()).expect("free");
+    domains
+        .add_domain(&DomainConfiguration {
+            placement: Placement::Anywhere,
+            ..DomainConfiguration::new("e", 1)
+        })
+        .expect("it starts");
+    let there = domains.at("e").expect("e").place("there", ()).expect("free");
+    let mut client = domains.client();
+    let (inside, running) = occupy(&mut client, &there);
+    let behind = client.try_call(&there, |()| ()).expect("there is room");
+    drop(domains.merge("e", "d").expect("both exist"));
+    let change = domains.shrink("d").expect("there are two");
+    let report = domains.shutdown(Duration::ZERO);
+    assert_eq!(report.still_running, [1]);
+    inside.wait();
+    running.wait().expect("it was running, and ran");
+    assert!(matches!(behind.wait(), Err(TaskError::ShutDown)), "it was behind");
+    change.wait().expect("it is no task");
+    drop(gate);
 }
 
 #[test]
@@ -240,10 +306,43 @@ fn panics_of_a_structures_own_code_do_not_end_a_worker() {
     let failed = client.call_blocking(&clumsy, |_| ());
     assert!(matches!(failed, Err(CallError::Failed(TaskError::NoSession))), "{failed:?}");
     client.call_blocking(&owned, |_| ()).expect("it runs");
-    domains.remove("owned").expect("it exists").wait();
-    domains.remove("clumsy").expect("it exists").wait();
+    domains.remove("owned").expect("it exists").wait().expect("it is no task");
+    domains.remove("clumsy").expect("it exists").wait().expect("it is no task");
     let after = site.place_owned("after", 5).expect("free");
     assert_eq!(client.call_blocking(&after, |after| *after).expect("the worker is there still"), 5);
+}
+
+/// Counts operations, and panics when it is asked for more than it likes.
+struct Shy;
+
+impl atrapos_domains::Sessions for Shy {
+    type Session = u64;
+    fn session(&self) -> u64 {
+        0
+    }
+    fn retries(session: &u64) -> Option<Retries> {
+        assert!(*session < 2, "on purpose");
+        Some(Retries { operations: *session, retries: 0 })
+    }
+}
+
+#[test]
+fn a_panic_in_a_count_of_retries_leaves_that_count_out() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let [shy, bold] = ["shy", "bold"].map(|name| site.place_with_sessions(name, Shy).expect("free"));
+    let mut client = domains.client();
+    let mut operate = |on| client.call_blocking(on, |(_, session): (&Shy, &mut u64)| *session += 1);
+    let retries = || {
+        let report = domains.structures(Duration::from_secs(60)).expect("the worker is there still");
+        report.into_iter().map(|one| (one.name, one.tasks, one.retries)).collect::<Vec<_>>()
+    };
+    let one = Some(Retries { operations: 1, retries: 0 });
+    operate(&shy).and_then(|()| operate(&bold)).expect("they run");
+    assert_eq!(retries(), [("shy".to_owned(), 1, one), ("bold".to_owned(), 1, one)]);
+    operate(&shy).expect("it runs");
+    assert_eq!(retries(), [("shy".to_owned(), 2, None), ("bold".to_owned(), 1, one)]);
+    operate(&shy).expect("the worker goes on");
 }
 
 #[test]

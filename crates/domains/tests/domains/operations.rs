@@ -34,10 +34,10 @@ fn push_at_once(domains: &Domains, burst: &mut Burst<Owned<Vec<usize>>, u32>, no
     for note in notes {
         burst.try_push_operation(Note(*note)).expect("there is room");
     }
-    burst.flush();
+    burst.flush().expect("it is no task");
     gate.wait();
     waits.wait().expect("it runs");
-    domains.remove("busy").expect("it is there").wait();
+    domains.remove("busy").expect("it is there").wait().expect("it is no task");
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_group_fails_as_a_whole() {
         }
         burst.try_push_operation(Note(10)).expect("there is room");
         assert!(matches!(burst.pop(), Some(Err(TaskError::Poisoned))));
-        domains.replace(&groups, Vec::new()).expect("it is there").wait();
+        domains.replace(&groups, Vec::new()).expect("it is there").wait().expect("it is no task");
     }
     burst.try_push_operation(Note(10)).expect("there is room");
     assert!(matches!(burst.pop(), Some(Ok(10))));

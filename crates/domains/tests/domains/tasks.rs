@@ -1,9 +1,14 @@
 //! Tasks that go well.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::task::{Context, Waker};
 
-use atrapos_domains::{Configuration, ConfigurationError, Domains, Retries, Sessions, TaskError, Why};
+use atrapos_domains::{
+    Burst, CallError, Configuration, ConfigurationError, DomainError, Domains, Owned, Retries, Sessions,
+    TaskError, Why,
+};
 use atrapos_topology::Machine;
 
 use crate::{start, start_with_slots};
@@ -59,6 +64,83 @@ fn bursts_keep_the_order_of_submission() {
         let answers: Vec<u64> = answers.into_iter().map(|answer| answer.expect("it runs")).collect();
         assert!(answers.iter().copied().eq(0..1_000), "results come in order with a burst of {size}");
     }
+}
+
+/// Pushes numbers as futures, and checks that each comes back once and in order.
+async fn push_numbers(mut burst: Burst<Owned<u64>, u64>) {
+    let mut answers = Vec::new();
+    for number in 0..1_000_u64 {
+        let push = burst.push_async(move |sum: &mut u64| {
+            *sum += number;
+            number
+        });
+        answers.extend(push.await.expect("it goes on"));
+    }
+    while let Some(answer) = burst.pop_async().await {
+        answers.push(answer);
+    }
+    assert!(answers.into_iter().map(|answer| answer.expect("it runs")).eq(0..1_000));
+}
+
+#[test]
+fn tasks_of_bursts_are_pushed_from_any_executor() {
+    let domains = start_with_slots(&[("d", 1)], 75);
+    let sum = domains.at("d").expect("d").place_owned("sum", 0_u64).expect("free");
+    let burst = |size| domains.client().burst(&sum, size).expect("there are slots");
+    for size in [1, 2, 14] {
+        pollster::block_on(push_numbers(burst(size)));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("it starts");
+    let pushers: Vec<_> = (0..4).map(|_| runtime.spawn(push_numbers(burst(14)))).collect();
+    for pusher in pushers {
+        runtime.block_on(pusher).expect("no assertion failed");
+    }
+    let total = domains.client().call_blocking(&sum, |sum| *sum).expect("it runs");
+    assert_eq!(total, 7 * (0..1_000).sum::<u64>());
+}
+
+/// A push that is dropped while it waits has added nothing and taken nothing.
+#[test]
+fn a_push_that_is_given_up_loses_nothing() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let log = site.place_owned("log", Vec::new()).expect("free");
+    let inside = Arc::new(Barrier::new(2));
+    let gate = site.place("gate", Arc::clone(&inside)).expect("free");
+    let mut client = domains.client();
+    let occupied = client.try_call(&gate, |gate: &Arc<Barrier>| {
+        gate.wait();
+        gate.wait();
+    });
+    inside.wait();
+    let mut burst = client.burst(&log, 3).expect("there are slots");
+    let append = |number: u32| {
+        move |log: &mut Vec<u32>| {
+            log.push(number);
+            number
+        }
+    };
+    for number in 0..3 {
+        assert!(pollster::block_on(burst.push_async(append(number))).expect("there is room").is_none());
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    for number in 10..20 {
+        let mut push = Box::pin(burst.push_async(append(number)));
+        assert!(
+            push.as_mut().poll(&mut context).is_pending() && push.as_mut().poll(&mut context).is_pending()
+        );
+        drop(push);
+        assert!(Box::pin(burst.pop_async()).as_mut().poll(&mut context).is_pending());
+        assert_eq!(burst.len(), 3);
+    }
+    inside.wait();
+    occupied.expect("there is room").wait().expect("it runs");
+    let oldest = pollster::block_on(burst.push_async(append(3))).expect("it goes on");
+    assert_eq!(oldest.expect("it was full").expect("it runs"), 0);
+    let rest: Result<Vec<u32>, TaskError> = burst.drain().collect();
+    assert_eq!(rest.expect("they run"), [1, 2, 3]);
+    let ran = client.call_blocking(&log, |log| log.clone()).expect("it runs");
+    assert_eq!(ran, [0, 1, 2, 3]);
 }
 
 #[test]
@@ -126,8 +208,50 @@ fn structures_report_their_tasks_and_retries_wherever_they_are() {
         (owned.domain.as_deref(), owned.owned, owned.tasks, owned.retries),
         (Some("d"), true, 100, None)
     );
-    domains.move_structure("list", "e").expect("both are there").wait();
+    domains.move_structure("list", "e").expect("both are there").wait().expect("it is no task");
     assert_eq!(report("list").domain.as_deref(), Some("e"));
+}
+
+/// Knows the thread that made it.
+struct Made {
+    by: String,
+}
+
+impl Sessions for Made {
+    type Session = ();
+    fn session(&self) {}
+}
+
+#[test]
+fn structures_are_made_by_the_workers_of_their_domain() {
+    let domains = start(&[("d", 1), ("e", 1)]);
+    let (d, e) = (domains.at("d").expect("d"), domains.at("e").expect("e"));
+    let here = || std::thread::current().name().expect("a worker's thread has a name").to_owned();
+    let owned = d.place_owned_with("owned", here).expect("free");
+    let shared = e.place_with("shared", here).expect("free");
+    let sessioned = e.place_sessioned_with("sessioned", move || Made { by: here() }).expect("free");
+    let mut client = domains.client();
+    let by = client.call_blocking(&owned, |owned| owned.clone()).expect("it runs");
+    assert_eq!(by, "domain-worker-0");
+    assert_eq!(client.call_blocking(&shared, String::clone).expect("it runs"), "domain-worker-1");
+    let by = client.call_blocking(&sessioned, |(made, ())| made.by.clone()).expect("it runs");
+    assert_eq!(by, "domain-worker-1");
+    let taken = d.place_with("owned", || -> () { panic!("it is not made for nothing") });
+    assert!(matches!(taken, Err(DomainError::NameTaken(_))), "{taken:?}");
+    let failed = d.place_owned_with("broken", || -> u64 { panic!("on purpose") }).expect_err("it panicked");
+    assert_eq!(failed.to_string(), "making structure `broken` panicked (on purpose): mend its constructor");
+    d.place_owned_with("broken", || 5_u64).expect("the name is free, and the worker is there");
+}
+
+#[test]
+fn a_structure_is_not_made_inside_a_task() {
+    let domains = Arc::new(start(&[("d", 1)]));
+    let gate = domains.at("d").expect("d").place("gate", ()).expect("free");
+    let inside = Arc::clone(&domains);
+    let made = domains.client().call_blocking(&gate, move |()| {
+        inside.at("d").and_then(|site| site.place_with("made", || ())).map(drop)
+    });
+    assert!(matches!(made, Ok(Err(DomainError::WouldDeadlock))), "{made:?}");
 }
 
 #[test]
@@ -160,7 +284,7 @@ fn a_burst_goes_to_a_worker_that_has_come() {
     let counted = domains.at("d").expect("d").place_with_sessions("counted", counted).expect("free");
     let mut client = domains.client();
     let mut bursts = [(); 2].map(|()| client.burst::<_, ()>(&counted, 4).expect("there are slots"));
-    let push = |bursts: &mut [atrapos_domains::Burst<_, ()>]| {
+    let push = |bursts: &mut [Burst<_, ()>]| {
         for burst in bursts {
             (0..8).for_each(|_| {
                 let pushed = burst.push(|(_, session): (&Counted, &mut u64)| *session += 1);
@@ -174,6 +298,44 @@ fn a_burst_goes_to_a_worker_that_has_come() {
     push(&mut bursts);
     let tasks: Vec<u64> = domains.report()[0].workers.iter().map(|worker| worker.tasks).collect();
     assert!(tasks.len() == 2 && tasks.iter().all(|tasks| *tasks >= 8), "{tasks:?}");
+}
+
+/// Workers come and go while clients go on: those that come are those that went, and everybody is answered.
+#[test]
+fn workers_that_went_come_back() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let shared = site.place("shared", AtomicU64::new(0)).expect("free");
+    let owned = site.place_owned("owned", 0_u64).expect("free");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut client = domains.client();
+                let mut burst = client.burst(&owned, 4).expect("there are slots");
+                for _ in 0..1_000 {
+                    let add = |shared: &AtomicU64| shared.fetch_add(1, Ordering::Relaxed);
+                    client.call_blocking(&shared, add).expect("it runs");
+                    drop(burst.push(|owned| *owned += 1).expect("it is pushed"));
+                }
+                burst.drain().for_each(|answer| answer.expect("it runs"));
+            });
+        }
+        for _ in 0..100 {
+            domains.grow("d", atrapos_topology::CpuId(1)).expect("a thread starts");
+            domains.client().call_blocking(&shared, |_| ()).expect("it runs");
+            let added = site.place_owned("added", ()).expect("free");
+            domains.shrink("d").expect("there are two").wait().expect("it is no task");
+            domains.client().call_blocking(&added, |()| ()).expect("it runs");
+            domains.remove(&added).expect("it exists").wait().expect("it is no task");
+        }
+    });
+    let mut client = domains.client();
+    let total = client.call_blocking(&shared, |shared| shared.load(Ordering::Relaxed));
+    assert_eq!(total.expect("it runs"), 2_000);
+    assert_eq!(client.call_blocking(&owned, |owned| *owned).expect("it runs"), 2_000);
+    domains.grow("d", atrapos_topology::CpuId(1)).expect("a thread starts");
+    let workers: Vec<u32> = domains.report()[0].workers.iter().map(|worker| worker.worker).collect();
+    assert!(workers.iter().all(|&worker| worker < 100), "numbers are used again: {workers:?}");
 }
 
 #[test]
@@ -254,8 +416,8 @@ fn structures_are_dropped_once_by_removal_or_at_the_end() {
     let mut client = domains.client();
     client.call_blocking(&owned, |_| ()).expect("it runs");
     client.call_blocking(&shared, |_| ()).expect("it runs");
-    domains.remove("owned").expect("it exists").wait();
-    domains.remove("shared").expect("it exists").wait();
+    domains.remove("owned").expect("it exists").wait().expect("it is no task");
+    domains.remove("shared").expect("it exists").wait().expect("it is no task");
     assert_eq!(Arc::strong_count(&alive), 1, "removal drops them");
     assert_eq!(client.try_call(&owned, |_| ()).expect_err("it is gone").why, Why::Removed);
     let again = site.place_owned("owned", Arc::clone(&alive)).expect("the name is free again");
@@ -264,6 +426,52 @@ fn structures_are_dropped_once_by_removal_or_at_the_end() {
     drop(client);
     drop(domains);
     assert_eq!(Arc::strong_count(&alive), 1, "the end drops them");
+}
+
+/// A name is whose it is now; a handle and a key mean one structure, also when its name is another's.
+#[test]
+fn structures_are_moved_and_removed_by_handle_and_by_key() {
+    let domains = start(&[("d", 2), ("e", 1)]);
+    let (d, e) = (domains.at("d").expect("d"), domains.at("e").expect("e"));
+    let home = |name: &str| {
+        let report = domains.report();
+        let home = report.iter().find(|domain| domain.structures.iter().any(|structure| structure == name));
+        home.map(|domain| domain.name.clone())
+    };
+    let first = d.place_owned("x", 1).expect("free");
+    let shared = d.place("shared", 2).expect("free");
+    domains.move_structure(&first, "e").expect("it exists").wait().expect("it is no task");
+    domains.move_structure(shared.key(), "e").expect("it exists").wait().expect("it is no task");
+    assert_eq!((home("x").as_deref(), home("shared").as_deref()), (Some("e"), Some("e")));
+    domains.remove(&first).expect("it exists").wait().expect("it is no task");
+    assert_eq!(home("x"), None);
+    let second = e.place_owned("x", 3).expect("the name is free again");
+    let gone = domains.remove(first.key()).expect_err("it was removed");
+    assert!(matches!(gone, DomainError::NoSuchKey(key) if key == first.key()), "{gone}");
+    assert!(domains.move_structure(&first, "d").is_err() && domains.replace(&first, 4).is_err());
+    assert_eq!(home("x").as_deref(), Some("e"), "the structure that has the name is untouched");
+    domains.split("d", "f", 1, &[&second]).expect("there are two workers").wait().expect("it is no task");
+    domains.move_structure(&second, "f").expect("it exists").wait().expect("it is no task");
+    let mut client = domains.client();
+    assert_eq!(client.call_blocking(&second, |second| *second).expect("it runs"), 3);
+    domains.remove("x").expect("the name is of the second").wait().expect("it is no task");
+    assert!(domains.remove(second.key()).is_err());
+    domains.remove(&shared).expect("it exists").wait().expect("it is no task");
+    assert!(matches!(domains.remove("shared"), Err(DomainError::NoSuchStructure(_))));
+}
+
+/// Handles of other domains have keys that are nobody's here, whatever lies at the same place.
+#[test]
+fn a_handle_of_other_domains_is_refused() {
+    let (here, elsewhere) = (start(&[("d", 1)]), start(&[("d", 1)]));
+    let number = here.at("d").expect("d").place_owned("number", 7_u64).expect("free");
+    let text = elsewhere.at("d").expect("d").place_owned("text", String::from("text")).expect("free");
+    let mut client = here.client();
+    let strange = client.call_blocking(&text, |text| text.len());
+    assert!(matches!(strange, Err(CallError::Failed(TaskError::Removed))), "{strange:?}");
+    assert!(matches!(here.remove(&text), Err(DomainError::NoSuchKey(_))));
+    assert_eq!(client.call_blocking(&number, |number| *number).expect("it runs"), 7);
+    assert_eq!(elsewhere.client().call_blocking(&text, |text| text.len()).expect("it runs"), 4);
 }
 
 #[test]
