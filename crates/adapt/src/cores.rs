@@ -18,7 +18,7 @@
 //! It is taken back when its unit, or another one, has been fit for [`return_time`](CoreSettings::return_time) at every look: its thread may
 //! run there, and for one that was stalled, at least half of the unit was idle, or its own thread got at least half of what it wanted there. That
 //! time doubles when it is lost again soon after (within eight times as long), up to six times: whatever comes and goes, partitions move ever more rarely.
-//! Where a mask or the list of units online says that the unit is there again, which is no guess, it is taken back at the first look that shows it, unless it was
+//! A unit that is there again by a mask or the list of units online, which is no guess, is taken back at the first look that shows it, unless it was
 //! lost again soon.
 //!
 //! A *spare* worker has no processing unit at the beginning. It is given one when there are more than there were then, as counted by mask, list

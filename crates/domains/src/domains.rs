@@ -199,7 +199,7 @@ impl Inner {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is not done at the end, as far as workers have said so.
+    /// Returns the tasks that are not done at the end, as far as workers have said so.
     pub(crate) fn not_done(&self) -> MutexGuard<'_, NotDone> {
         self.not_done.lock().unwrap_or_else(PoisonError::into_inner)
     }

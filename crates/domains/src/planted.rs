@@ -30,7 +30,7 @@ pub(crate) enum Bug {
     ChangeUnsaid,
     /// A task is passed on to a worker that waits for it.
     PassUnseen,
-    /// Who waits for a task that was passed on does not wait for the worker that takes its answer back.
+    /// A task that waits for one that was passed on does not wait for the worker that takes its answer back.
     ForgetServer,
     /// A worker gives its buffer to one that waits for it.
     HandOverToWaiting,

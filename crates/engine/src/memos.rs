@@ -1,4 +1,4 @@
-//! What a database has learnt, as it keeps it in its directory from one opening to the next.
+//! Memos of a database: what it has learnt, kept in its directory from one opening to the next.
 //!
 //! Owns: which memos a database has. Never: knows their formats ([`crate::refined_costs`], [`crate::stored_scheme`]).
 

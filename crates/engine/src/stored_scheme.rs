@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use atrapos_adapt::TraceKey;
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::memo::{Memo, MemoError, SCHEME};
 use atrapos_partition::routing::InstanceId;
@@ -75,10 +76,7 @@ fn encode(scheme: &StoredScheme) -> String {
                 None => write!(text, "partition worker {} ", part.owner.0),
                 Some(other) => write!(text, "partition instance {} ", other.0),
             };
-            for byte in &*part.first {
-                let _ = write!(text, "{byte:02x}");
-            }
-            text.push('\n');
+            let _ = writeln!(text, "{}", String::from(TraceKey::new(part.first.to_vec())));
         }
     }
     text
@@ -115,10 +113,9 @@ fn partition(line: &str) -> Option<StoredPartition> {
         "instance" if usize::from(number) < InstanceId::MAX => InstanceId(number).as_owner(),
         _ => return None,
     };
-    let pairs = digits.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok());
-    let bytes = pairs.map(|pair| u8::from_str_radix(pair.filter(|pair| pair.len() == 2)?, 16).ok());
-    let first: Vec<u8> = bytes.collect::<Option<_>>()?;
-    words.next().is_none().then(|| StoredPartition { first: KeyBuf::from(&*first), owner })
+    let first = TraceKey::try_from(digits.to_owned()).ok()?;
+    let first = KeyBuf::from(first.bytes());
+    words.next().is_none().then(|| StoredPartition { first, owner })
 }
 
 /// Returns a name without line breaks.

@@ -7,7 +7,6 @@
 //! last attempt in the same situation.
 
 use super::flux::Outlook;
-use super::left::is_possible;
 use super::memory::{Candidate, Promise, Rejected, Trial};
 use super::{
     Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Stripes, Trigger, ns_between,
@@ -128,10 +127,7 @@ impl Controller {
         let workers = platform.available_count();
         let (workload, samples) = self.pooled(&latest, trace, workers);
         self.considered = samples.unwrap_or(f64::INFINITY);
-        let must = !is_possible(&today, platform);
-        if must {
-            self.leave(&today, trace);
-        }
+        let must = self.must_leave(&today, trace, platform);
         let deviation_pooled = deviation(samples, workers) * workload.divided_share();
         let noise = self.settings.confidence * deviation_pooled;
         if noise > NOISE_MAX && (must || !trigger.is_more_samples()) {
@@ -143,10 +139,7 @@ impl Controller {
                 must,
             );
         }
-        self.follow_up_due = None;
-        self.platform_due = false;
-        self.first_due &= !matches!(trigger, Trigger::First);
-
+        self.note_evaluated(trigger);
         let mut plan = plan(&workload, platform, &today, &planning)?;
         if !must
             && let Some(back) =
@@ -188,6 +181,12 @@ impl Controller {
                 self.confirm_or_propose(trigger, candidate, latest, deviation, (worth, plan, wanted))
             }
         }
+    }
+
+    /// Takes note that there were samples enough for an evaluation: what it was due for is done.
+    fn note_evaluated(&mut self, trigger: Trigger) {
+        (self.follow_up_due, self.platform_due) = (None, false);
+        self.first_due &= !matches!(trigger, Trigger::First);
     }
 
     /// Confirms the candidate by the latest statistics, if it leads from this scheme under this load; otherwise the plan may become one.

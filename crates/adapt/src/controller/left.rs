@@ -19,16 +19,23 @@ use crate::scheme::{PlannedScheme, TableScheme};
 use crate::trace::WorkloadTrace;
 
 /// Returns whether a scheme gives nothing to a worker that may own nothing.
-pub(super) fn is_possible(scheme: &PlannedScheme, platform: &Platform) -> bool {
+fn is_possible(scheme: &PlannedScheme, platform: &Platform) -> bool {
     scheme.tables().iter().flat_map(TableScheme::owners).all(|owner| platform.is_available(*owner))
 }
 
 impl Controller {
-    /// Remembers the scheme of a trace, which has to be left because of lost workers.
-    pub(super) fn leave(&mut self, today: &PlannedScheme, trace: &WorkloadTrace) {
-        if self.left.is_none() {
+    /// Returns whether the scheme of a trace has to be left because of lost workers, and remembers it then.
+    pub(super) fn must_leave(
+        &mut self,
+        today: &PlannedScheme,
+        trace: &WorkloadTrace,
+        platform: &Platform,
+    ) -> bool {
+        let must = !is_possible(today, platform);
+        if must && self.left.is_none() {
             self.left = Extents::of(trace).map(|extents| extents.by_keys(today));
         }
+        must
     }
 
     /// Returns to the scheme that was left, when all of its workers are back, unless the statistics show, beyond `noise`, that `plan` is better.

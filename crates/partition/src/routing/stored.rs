@@ -19,7 +19,7 @@ use atrapos_storage::KeyBuf;
 use super::{FamilyScheme, InstanceId, Scheme};
 use crate::schema::{Catalog, TableId};
 
-/// What is stored of a [`Scheme`].
+/// The part of a [`Scheme`] that is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredScheme {
     /// The number of workers that could own data.
@@ -28,7 +28,7 @@ pub struct StoredScheme {
     pub families: Vec<StoredFamily>,
 }
 
-/// What is stored of the partitions of a family.
+/// The partitions of a family, as they are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredFamily {
     /// The name.
@@ -39,7 +39,7 @@ pub struct StoredFamily {
     pub partitions: Vec<StoredPartition>,
 }
 
-/// What is stored of a partition.
+/// A partition, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredPartition {
     /// Its first key; that of the first partition is empty.

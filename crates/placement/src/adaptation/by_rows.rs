@@ -56,21 +56,10 @@ struct Due {
 }
 
 impl DividedByRows {
-    /// Returns true if the family is still as it was declared or divided by rows, and may be divided now that it has so many, of which one worker has `most`.
-    fn is_due(
-        &self,
-        first: TableId,
-        family: &FamilyScheme,
-        (rows, most): (u64, u64),
-        workers: usize,
-    ) -> bool {
-        match self.0.get(&first) {
-            Some((version, rows_then)) => {
-                let uneven = most as f64 * workers as f64 > UNEVEN * rows as f64;
-                *version == family.version() && rows >= GROWTH * rows_then && uneven
-            }
-            None => family.partitions() == 1,
-        }
+    /// Returns true if a family that may be divided is to be divided, now that it has so many rows, of which one worker has `most`.
+    fn is_due(&self, first: TableId, (rows, most): (u64, u64), workers: usize) -> bool {
+        let uneven = most as f64 * workers as f64 > UNEVEN * rows as f64;
+        self.0.get(&first).is_none_or(|(_, rows_then)| rows >= GROWTH * rows_then && uneven)
     }
 
     /// Returns true if the family may be divided, however many rows it has.
@@ -166,7 +155,7 @@ impl Adaptive {
             });
             let (rows, parts) = counted.max_by_key(|(rows, _)| *rows)?;
             let most = parts.iter().map(|part| part.rows).max()?;
-            let is_due = rows >= enough && divided.is_due(tables[0], family, (rows, most), workers);
+            let is_due = rows >= enough && divided.is_due(tables[0], (rows, most), workers);
             is_due.then(|| Due { scheme: Arc::new(family.clone()), first: tables[0], parts, rows })
         });
         Ok(due.collect())
@@ -225,18 +214,17 @@ mod tests {
     fn what_is_declared_is_divided_once_it_has_rows_and_again_when_they_have_doubled_on_one_side() {
         let mut divided = DividedByRows::default();
         let whole = nowhere();
-        assert!(divided.may_divide(TABLE, whole) && divided.is_due(TABLE, whole, (5, 5), 2));
+        assert!(divided.may_divide(TABLE, whole) && divided.is_due(TABLE, (5, 5), 2));
         let halves = whole.split(&KeyBuf::from(&b"m"[..])).expect("it has no cut there");
-        assert!(!divided.may_divide(TABLE, &halves) && !divided.is_due(TABLE, &halves, (5, 3), 2));
+        assert!(!divided.may_divide(TABLE, &halves), "somebody has cut it");
         divided.0.insert(TABLE, (halves.version(), 1000));
         assert!(divided.may_divide(TABLE, &halves));
-        let due = |rows, most| divided.is_due(TABLE, &halves, (rows, most), 2);
+        let due = |rows, most| divided.is_due(TABLE, (rows, most), 2);
         assert!(!due(1999, 1499), "it has not doubled");
         assert!(due(2000, 1501));
         assert!(!due(2000, 1500), "both have about as many");
         let other = halves.moved(1, WorkerId(1));
         assert!(!divided.may_divide(TABLE, &other), "somebody has changed it");
-        assert!(!divided.is_due(TABLE, &other, (9000, 9000), 2));
         let elsewhere = whole.moved(0, InstanceId(1).as_owner());
         assert!(!DividedByRows::default().may_divide(TABLE, &elsewhere), "another instance has it");
     }
