@@ -11,6 +11,7 @@
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
 
 pub mod activity;
+pub mod admission;
 pub mod age;
 pub mod branch;
 pub mod central;

@@ -15,6 +15,7 @@ use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::panicked;
 use atrapos_runtime::Reply;
 
+use crate::admission::admit;
 use crate::distributed::coordinator::decide;
 use crate::lookups::RouteHint;
 use crate::recording::{RecordedRun, Recorder};
@@ -142,6 +143,7 @@ pub async fn run_here(
     worker: &Rc<EngineWorker>,
     procedure: &dyn ErasedProcedure,
 ) -> Result<AnyResult, Abort> {
+    admit(worker, false).await;
     match call_to_end(TxnGuard::begin(worker), procedure).await {
         Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
         outcome => outcome,
@@ -184,6 +186,7 @@ async fn attempt_again(
             // It holds no locks meanwhile, and other transactions go on.
             commit_waiters.wait_for_room(worker).await?;
         }
+        admit(worker, true).await;
         let guard = TxnGuard::begin(worker);
         guard.state().age.set(age);
         guard.state().class.set(Some(class));
@@ -392,6 +395,7 @@ pub(crate) fn on_procedure<R: Send + 'static>(
     worker.spawn(async move {
         let told = Cell::new(Epoch(0));
         let early = is_early.then_some(&told);
+        admit(&own, false).await;
         let guard = TxnGuard::begin(&own);
         guard.state().class.set(Some(class));
         let outcome = match poll_apart_to_end(guard, &procedure, early).await {

@@ -17,6 +17,7 @@ use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::Key;
 
+use crate::admission::admit;
 use crate::lending;
 use crate::lookups::{LookupTicket, RouteHint, turn};
 use crate::messages::{call_procedure, call_stored};
@@ -535,6 +536,7 @@ impl Session {
             let worker = &self.worker;
             let early = self.is_pipelined.get().then_some(&self.told);
             let mut outcome = Err(Abort::UNFINISHED);
+            admit(worker, false).await;
             let guard = TxnGuard::begin(worker);
             guard.state().class.set(Some(self.class.get()));
             poll_to_end(guard, &procedure, routed, early, &mut outcome).await;

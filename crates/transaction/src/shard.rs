@@ -21,6 +21,7 @@ use atrapos_storage::Memory;
 use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
+use crate::admission::{self, Admission};
 use crate::age::{Age, AgeClock};
 use crate::branch::{Access, Branch, MovedBranch};
 use crate::central::StateView;
@@ -83,6 +84,8 @@ pub struct Shard {
     pub scheme_changes: Cell<u64>,
     /// The probes that this worker has seen.
     pub probes: RefCell<deadlock::Probes>,
+    /// The limit on the transactions under way.
+    pub admission: Admission,
     /// The state of lending.
     pub(crate) lending: Lending,
     /// The source of memory for new trees.
@@ -163,6 +166,7 @@ impl Shard {
             sent: Sent::new(),
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),
+            admission: Admission::new(options.deadlock_check_after),
             lending: Lending::default(),
             memory,
             appended: RefCell::default(),
@@ -469,7 +473,10 @@ impl RuntimeShard for Shard {
     fn background(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
         let hardened =
             worker.shard().commit_waiters.as_ref().is_some_and(|commit_waiters| commit_waiters.step(worker));
-        deadlock::check_waits(worker, now) | hardened | distributed::step(worker)
+        deadlock::check_waits(worker, now)
+            | hardened
+            | admission::step(worker, now)
+            | distributed::step(worker)
     }
 
     fn has_arrivals(worker: &Rc<EngineWorker>) -> bool {
@@ -479,6 +486,7 @@ impl RuntimeShard for Shard {
 
     fn next_deadline(worker: &Rc<EngineWorker>) -> Option<Ticks> {
         let hurry = worker.shard().commit_waiters.as_ref().and_then(|waiters| waiters.next_hurry(worker));
-        hurry.into_iter().chain(deadlock::next_check(worker)).min()
+        let checks = deadlock::next_check(worker).into_iter().chain(admission::next_step(worker));
+        hurry.into_iter().chain(checks).min()
     }
 }

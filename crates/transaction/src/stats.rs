@@ -13,6 +13,8 @@ pub struct EngineStats {
     pub(crate) aborted: [Counter; AbortReason::ALL.len()],
     /// Attempts repeated after a deadlock.
     pub(crate) retried: Counter,
+    /// Transactions held back before they began.
+    pub(crate) held_back: Counter,
     /// Actions run by direct calls.
     pub(crate) local_actions: Counter,
     /// Actions sent to other workers.
@@ -52,6 +54,9 @@ pub struct Statistics {
     pub aborted: [u64; AbortReason::ALL.len()],
     /// Attempts repeated after a deadlock; each such attempt is also counted under its abort reason.
     pub retried: u64,
+    /// Transactions and attempts [held back](crate::admission) before they began, since deadlocks were frequent.
+    #[serde(default)]
+    pub held_back: u64,
     /// Actions that ran as direct calls on the home worker.
     pub local_actions: u64,
     /// Actions that were sent to another worker.
@@ -92,6 +97,7 @@ impl EngineStats {
             committed: self.committed.get(),
             aborted: std::array::from_fn(|at| self.aborted[at].get()),
             retried: self.retried.get(),
+            held_back: self.held_back.get(),
             local_actions: self.local_actions.get(),
             remote_actions: self.remote_actions.get(),
             locks_entered: self.locks_entered.get(),
@@ -128,6 +134,7 @@ impl Statistics {
             committed: with(self.committed, other.committed),
             aborted: std::array::from_fn(|at| with(self.aborted[at], other.aborted[at])),
             retried: with(self.retried, other.retried),
+            held_back: with(self.held_back, other.held_back),
             local_actions: with(self.local_actions, other.local_actions),
             remote_actions: with(self.remote_actions, other.remote_actions),
             locks_entered: with(self.locks_entered, other.locks_entered),

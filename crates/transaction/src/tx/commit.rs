@@ -14,6 +14,7 @@ use atrapos_partition::planted::{Bug, planted};
 use atrapos_storage::lock::TxnId;
 
 use super::state::TxnState;
+use crate::admission;
 use crate::age::Age;
 use crate::branch::Branch;
 use crate::distributed::coordinator::{end_subordinates, needs_votes};
@@ -98,6 +99,9 @@ impl<'w> TxnGuard<'w> {
                 self.worker.shard().aborted_class.set(state.class.get().unwrap_or_default());
                 if reason.advice() == Advice::Retry {
                     state.class.set(None);
+                }
+                if reason == AbortReason::Deadlock {
+                    admission::on_deadlock(self.worker);
                 }
             }
         }
@@ -282,6 +286,7 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
         shard.end_waits(worker, txn);
     }
     shard.active.borrow_mut().remove(&txn);
+    admission::on_end(worker);
     shard.finish_branch(worker, &mut state.home.borrow_mut(), txn, Ending { commit, epoch });
     // Tasks that run its actions here refer to the state too, and go on when they are polled or receive an answer.
     if Rc::strong_count(&state) > 1 && !planted(Bug::SharedStateReused) {

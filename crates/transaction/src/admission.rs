@@ -1,0 +1,213 @@
+//! Admission: how many transactions a worker has under way while deadlocks are frequent.
+//!
+//! Owns: the limit on the transactions that have their home here and have suspended, and the queue of those that wait to begin.
+//! Never: holds back a transaction while there are no deadlocks, or one that holds locks; decides which cycle is broken
+//! ([`crate::deadlock`]).
+//!
+//! The chance of a deadlock grows with the square of the number of transactions that hold locks while they wait for others
+//! (Gray et al. 1981), and each costs what its detection takes, during which nobody gets its rows: beyond some number of
+//! transactions under way the throughput collapses, which is thrashing (Thomasian 1993). How many are too many depends
+//! on the workload, so the limit is learnt, by additive increase and multiplicative decrease: each transaction that ends as
+//! the victim of a deadlock halves it, at most once per [pause](Admission::pause); each pause without a deadlock raises it, by one
+//! at first, and by twice as many in each further one. A limit beyond the number of states that a worker keeps is none.
+//! Without a limit nothing is counted.
+//!
+//! A transaction that finds as many under way as may be waits, before it has accessed anything. A victim that is run again goes before those that are new.
+//! Transactions that never suspend pass without being asked: they hold no locks.
+//!
+//! Invariants:
+//! - Who waits here holds nothing that others wait for.
+//! - Nobody waits for ever, whatever those under way wait for: a client may keep one of them open until another transaction
+//!   has run. While some wait and none ends, each pause raises the limit above the number under way.
+//! - If there is room and some wait, the first of them has been woken: by the end of a transaction, by a limit that was raised, by
+//!   the one before it, which passed, or by one that went away.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use atrapos_runtime::{TaskId, Ticks};
+
+use crate::shard::{EngineWorker, POOL};
+
+/// The pause, as a multiple of the time after which a waiting request is checked for deadlocks: several are found and broken in it.
+const PAUSE_FACTOR: u64 = 8;
+
+/// The place of a transaction that waits: victims first, and in the order in which they came.
+type Place = (bool, u64);
+
+/// See the module's introduction.
+#[derive(Debug)]
+pub struct Admission {
+    /// The number of transactions under way at which no other begins; `usize::MAX` if there is no limit.
+    limit: Cell<usize>,
+    /// What the next pause without a deadlock adds to the limit.
+    increase: Cell<usize>,
+    /// The time at which the current pause ends.
+    pause_ends: Cell<Ticks>,
+    /// The time of the latest end of a transaction under way, or of the raise that stood in for one.
+    progress: Cell<Ticks>,
+    /// The length of a pause.
+    pause: Ticks,
+    waiting: RefCell<BTreeMap<Place, TaskId>>,
+    next_place: Cell<u64>,
+}
+
+impl Admission {
+    /// Creates the admission of a worker that checks a waiting request for deadlocks after `check_after`.
+    pub(crate) fn new(check_after: Ticks) -> Admission {
+        Admission {
+            limit: Cell::new(usize::MAX),
+            increase: Cell::new(1),
+            pause_ends: Cell::new(Ticks(0)),
+            progress: Cell::new(Ticks(0)),
+            pause: Ticks(check_after.0.saturating_mul(PAUSE_FACTOR)),
+            waiting: RefCell::default(),
+            next_place: Cell::new(0),
+        }
+    }
+
+    /// Returns true if the number of transactions under way is limited.
+    #[inline(always)]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit.get() != usize::MAX
+    }
+
+    /// The number of transactions that wait to begin.
+    pub fn waiting_len(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+
+    /// Notes that one of `under_way` transactions ends as the victim of a deadlock.
+    fn lower(&self, now: Ticks, under_way: usize) {
+        if self.is_limited() && now < self.pause_ends.get() && self.increase.get() == 1 {
+            return;
+        }
+        if !self.is_limited() {
+            self.progress.set(now);
+        }
+        self.limit.set((self.limit.get().min(under_way) / 2).max(1));
+        self.increase.set(1);
+        self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
+    }
+
+    /// Raises the limit, if a pause has passed without a deadlock, or without the end of any transaction while some wait. Returns
+    /// true if it did.
+    fn raise(&self, now: Ticks, under_way: usize) -> bool {
+        let mut limit = self.limit.get();
+        // Nobody may have asked for several pauses.
+        while now >= self.pause_ends.get() && limit < POOL {
+            limit = limit.saturating_add(self.increase.get());
+            self.increase.set(self.increase.get().saturating_mul(2));
+            self.pause_ends.set(Ticks(self.pause_ends.get().0.saturating_add(self.pause.0)));
+        }
+        if now.0 >= self.progress.get().0.saturating_add(self.pause.0) && self.waiting_len() > 0 {
+            limit = limit.max(under_way.saturating_add(1));
+            self.progress.set(now);
+        }
+        if limit >= POOL {
+            limit = usize::MAX;
+        }
+        limit != self.limit.replace(limit)
+    }
+
+    /// The time of the next raise, if any transaction waits.
+    fn next_raise(&self) -> Option<Ticks> {
+        let stalled = Ticks(self.progress.get().0.saturating_add(self.pause.0));
+        (self.waiting_len() > 0).then(|| stalled.min(self.pause_ends.get()))
+    }
+
+    /// Wakes the first transaction that waits, if `under_way` leave room for it.
+    fn wake_first(&self, worker: &EngineWorker, under_way: usize) {
+        if under_way < self.limit.get()
+            && let Some((_, task)) = self.waiting.borrow().first_key_value()
+        {
+            worker.wake(*task);
+        }
+    }
+}
+
+/// Returns the number of transactions that have their home on a worker and have suspended.
+fn under_way(worker: &EngineWorker) -> usize {
+    worker.shard().active.borrow().len()
+}
+
+/// Notes that a transaction with its home here ends as the victim of a deadlock.
+#[cold]
+pub(crate) fn on_deadlock(worker: &EngineWorker) {
+    worker.shard().admission.lower(worker.step_time(), under_way(worker));
+}
+
+/// Notes the end of a transaction that was under way.
+#[inline]
+pub(crate) fn on_end(worker: &EngineWorker) {
+    let admission = &worker.shard().admission;
+    if admission.is_limited() {
+        admission.progress.set(worker.step_time());
+        admission.wake_first(worker, under_way(worker));
+    }
+}
+
+/// Raises the limit when it is time. Returns true if it did.
+#[inline]
+pub(crate) fn step(worker: &EngineWorker, now: Ticks) -> bool {
+    let admission = &worker.shard().admission;
+    let raised = admission.is_limited() && admission.raise(now, under_way(worker));
+    if raised {
+        admission.wake_first(worker, under_way(worker));
+    }
+    raised
+}
+
+/// The time of the next step, if any transaction waits.
+#[inline]
+pub(crate) fn next_step(worker: &EngineWorker) -> Option<Ticks> {
+    let admission = &worker.shard().admission;
+    admission.is_limited().then(|| admission.next_raise()).flatten()
+}
+
+/// Waits until a transaction may begin here. `again` says that it was the victim of a deadlock.
+#[inline(always)]
+pub(crate) async fn admit(worker: &EngineWorker, again: bool) {
+    if worker.shard().admission.is_limited() {
+        Box::pin(wait(worker, again)).await;
+    }
+}
+
+#[cold]
+async fn wait(worker: &EngineWorker, again: bool) {
+    let admission = &worker.shard().admission;
+    let place = (!again, admission.next_place.get());
+    admission.next_place.set(place.1 + 1);
+    let mut waits = false;
+    let _waiter = Waiter { worker, place };
+    poll_fn(|_| {
+        let mut waiting = admission.waiting.borrow_mut();
+        let is_first = waiting.first_key_value().is_none_or(|(first, _)| *first >= place);
+        if worker.is_stopping() || (is_first && under_way(worker) < admission.limit.get()) {
+            return Poll::Ready(());
+        }
+        if !waits {
+            waits = true;
+            worker.shard().stats.held_back.add(1);
+            waiting.insert(place, worker.current_task());
+        }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A transaction that waits. Dropped, it leaves the queue, and the next one has its turn.
+struct Waiter<'w> {
+    worker: &'w EngineWorker,
+    place: Place,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let admission = &self.worker.shard().admission;
+        admission.waiting.borrow_mut().remove(&self.place);
+        admission.wake_first(self.worker, under_way(self.worker));
+    }
+}
