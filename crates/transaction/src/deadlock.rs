@@ -274,36 +274,49 @@ fn start(worker: &Rc<EngineWorker>, round: u64, waiter: TxnId) {
     pass_on(worker, &state, probe, waiter);
 }
 
-/// Forwards a probe, at a worker on which `waiter` may wait, to the transactions it waits for here.
+/// Forwards a probe, at a worker on which `waiter` may wait, along what it waits for here: through the transactions that have
+/// their home here by itself, and to the homes of the others.
 pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: TxnId) {
     let shard = worker.shard();
     let began = worker.now();
-    let mut ahead = Vec::new();
-    blockers(shard, &shard.waits.borrow(), waiter, &mut ahead);
-    // It may also wait on a worker to which its data, or its action, was sent on.
-    for next in passed_to(worker, probe.round, (probe.initiator, not_itself(waiter)), waiter) {
-        messages::send_probe(worker, next, probe, waiter);
-    }
-    let visits = ahead.len();
-    ahead.sort_unstable();
-    ahead.dedup();
-    for blocker in ahead {
-        // In a statement of its own: a message to this worker may run at once.
-        let visited = visit(worker, probe.round, (probe.initiator, blocker));
-        match visited {
-            Visited::First => messages::send_probe_home(worker, probe, blocker),
-            Visited::Again if are_same(own_identity(shard, blocker), probe.initiator) => {}
-            Visited::Again => {
-                let admitted = shard.probes.borrow_mut().asked.admits(probe.round);
-                if admitted {
-                    messages::send_probe_again(worker, probe.round, blocker);
+    let (mut ahead, mut visits) = (Vec::new(), 0);
+    let mut open = vec![(waiter, probe.youngest)];
+    while let Some((waiter, youngest)) = open.pop() {
+        let probe = GlobalProbe { youngest, ..probe };
+        // It may also wait on a worker to which its data, or its action, was sent on.
+        for next in passed_to(worker, probe.round, (probe.initiator, not_itself(waiter)), waiter) {
+            messages::send_probe(worker, next, probe, waiter);
+        }
+        ahead.clear();
+        blockers(shard, &shard.waits.borrow(), waiter, &mut ahead);
+        visits += ahead.len();
+        ahead.sort_unstable();
+        ahead.dedup();
+        for blocker in ahead.iter().copied() {
+            match visit(worker, probe.round, (probe.initiator, blocker)) {
+                Visited::First if home_of(blocker) != worker.id() => {
+                    messages::send_probe_home(worker, probe, blocker);
                 }
+                Visited::First => {
+                    let goes_on = pass_home(worker, probe, blocker);
+                    open.extend(goes_on.map(|probe| (blocker, probe.youngest)));
+                }
+                Visited::Again if are_same(own_identity(shard, blocker), probe.initiator) => {}
+                Visited::Again => ask_again(worker, probe.round, blocker),
+                Visited::Refused => return,
             }
-            Visited::Refused => break,
         }
     }
     let after = shard.options.deadlock_check_after;
     shard.probes.borrow_mut().spend(after, worker.now().since(began), visits);
+}
+
+/// Asks for another probe, from a transaction that one has reached twice.
+fn ask_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
+    let admitted = worker.shard().probes.borrow_mut().asked.admits(round);
+    if admitted {
+        messages::send_probe_again(worker, round, met);
+    }
 }
 
 /// Starts a probe, at the home of a transaction that a probe has reached twice: it may be in a cycle.
@@ -346,38 +359,51 @@ fn not_itself(owner: TxnId) -> TxnId {
     TxnId(!owner.0)
 }
 
-/// Receives a probe, at the home of `met`, for which a transaction waits: chooses the victim if the cycle is closed,
-/// and otherwise forwards the probe to the workers on which `met` may be waiting itself.
-pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: GlobalProbe, met: TxnId) {
+/// Receives a probe, at the home of `met`, for which a transaction waits.
+pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, probe: GlobalProbe, met: TxnId) {
+    if let Some(probe) = pass_home(worker, probe, met) {
+        on_probe(worker, probe, met);
+    }
+}
+
+/// Passes a probe through the home of `met`, for which a transaction waits: chooses the victim if the cycle is closed, and
+/// otherwise forwards the probe to the other workers on which `met` may be waiting itself, and returns it for this one.
+fn pass_home(worker: &Rc<EngineWorker>, mut probe: GlobalProbe, met: TxnId) -> Option<GlobalProbe> {
     let shard = worker.shard();
     // Transactions that begin here from now on are younger than all on the probe's path, including the one that waits
     // for `met`.
     shard.ages.observe(probe.youngest.0);
     // A transaction that has ended waits for no other.
-    let Some(state) = shard.active.borrow().get(&met).cloned() else { return };
+    let state = shard.active.borrow().get(&met).cloned()?;
     let itself = identity(shard, &state, met);
     if are_same(itself, probe.initiator) {
         shard.probes.borrow_mut().found(worker.step_time());
         let (_, victim) = probe.youngest;
         probes::send_victim(worker, probe.round, victim, probe.initiator);
-        return;
+        return None;
     }
     if state.coordinator.get().is_some() {
         // What it waits for is known at its coordinator's home.
         probes::send_home(worker, itself, probe);
-        return;
+        return None;
     }
     probe.youngest = probe.youngest.max((state.age.get(), itself));
-    pass_on(worker, &state, probe, met);
+    leave(worker, &state, probe, met);
+    Some(probe)
 }
 
 /// Forwards a probe to all workers on which a transaction may be waiting.
 pub(crate) fn pass_on(worker: &Rc<EngineWorker>, state: &TxnState, probe: GlobalProbe, waiter: TxnId) {
+    leave(worker, state, probe, waiter);
+    on_probe(worker, probe, waiter);
+}
+
+/// Forwards a probe to all other workers on which a transaction may be waiting.
+fn leave(worker: &Rc<EngineWorker>, state: &TxnState, probe: GlobalProbe, waiter: TxnId) {
     for participant in state.participants.borrow().iter().copied() {
         messages::send_probe(worker, participant, probe, waiter);
     }
     probes::send_to_subordinates(worker, state, probe, waiter);
-    on_probe(worker, probe, waiter);
 }
 
 /// Refuses the lock requests of the victim of a cycle, from its home, on all workers on which it may wait.
