@@ -211,3 +211,61 @@ impl Drop for Waiter<'_> {
         admission.wake_first(self.worker, under_way(self.worker));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHECK_AFTER: Ticks = Ticks(100);
+    const PAUSE: u64 = CHECK_AFTER.0 * PAUSE_FACTOR;
+
+    fn limited(under_way: usize) -> Admission {
+        let admission = Admission::new(CHECK_AFTER);
+        admission.lower(Ticks(0), under_way);
+        admission
+    }
+
+    #[test]
+    fn a_deadlock_halves_the_limit_once_in_a_pause() {
+        let admission = Admission::new(CHECK_AFTER);
+        assert!(!admission.is_limited());
+        admission.lower(Ticks(0), 64);
+        assert_eq!(admission.limit.get(), 32);
+        admission.lower(Ticks(PAUSE - 1), 64);
+        assert_eq!(admission.limit.get(), 32, "one of the same jam");
+        admission.lower(Ticks(PAUSE), 64);
+        assert_eq!(admission.limit.get(), 16);
+        (2..20).for_each(|pause| admission.lower(Ticks(pause * PAUSE), 64));
+        assert_eq!(admission.limit.get(), 1, "one goes on at least");
+    }
+
+    #[test]
+    fn pauses_without_a_deadlock_raise_it_ever_faster_until_there_is_none() {
+        let admission = limited(16);
+        assert!(!admission.raise(Ticks(PAUSE - 1), 8));
+        let limits: Vec<usize> = (1..5)
+            .map(|pause| {
+                assert!(admission.raise(Ticks(pause * PAUSE), 8));
+                admission.limit.get()
+            })
+            .collect();
+        assert_eq!(limits, [9, 11, 15, 23]);
+        admission.lower(Ticks(4 * PAUSE + 1), 64);
+        assert_eq!((admission.limit.get(), admission.increase.get()), (11, 1));
+        // Nobody has asked for long.
+        assert!(admission.raise(Ticks(40 * PAUSE), 8));
+        assert!(!admission.is_limited());
+    }
+
+    #[test]
+    fn a_pause_in_which_none_ends_makes_room_for_one_that_waits() {
+        let admission = limited(8);
+        assert_eq!(admission.next_raise(), None, "nobody waits");
+        admission.waiting.borrow_mut().insert((true, 0), TaskId::NONE);
+        assert_eq!(admission.next_raise(), Some(Ticks(PAUSE)));
+        assert!(admission.raise(Ticks(PAUSE), 100));
+        assert_eq!(admission.limit.get(), 101);
+        assert!(admission.raise(Ticks(2 * PAUSE), 101));
+        assert!(admission.limit.get() > 101);
+    }
+}

@@ -30,14 +30,16 @@ fn caught_deployed(bug: Bug, schema: fn() -> Schema, scenario: Scenario) {
 fn caught_on(bug: Bug, engine: impl Fn(usize, u64) -> Engine, scenario: Scenario) {
     let run = |seed: u64| {
         let workers = 2 + (seed % 3) as usize;
-        scenario(&mut engine(workers, seed), workers, seed)
+        let mut engine = engine(workers, seed);
+        let ended = catch_unwind(AssertUnwindSafe(|| scenario(&mut engine, workers, seed)));
+        ended.unwrap_or_else(|_| {
+            // What it left half done is not to be undone: that would stop the process.
+            std::mem::forget(engine);
+            Err("it panicked (see above)".to_owned())
+        })
     };
     for seed in 0..SEEDS {
-        let noticed = match with(bug, || catch_unwind(AssertUnwindSafe(|| run(seed)))) {
-            Ok(Ok(())) => continue,
-            Ok(Err(wrong)) => wrong,
-            Err(_) => "it panicked (see above)".to_owned(),
-        };
+        let Err(noticed) = with(bug, || run(seed)) else { continue };
         show(&format!("{bug:?} is noticed with seed {seed}: {noticed}"));
         assert_eq!(run(seed), Ok(()), "without the bug nothing is wrong");
         return;

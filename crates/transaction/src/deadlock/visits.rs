@@ -87,19 +87,18 @@ impl Visits {
             self.order.push_back(round);
             self.rounds.insert(round, std::mem::take(&mut self.spare));
         }
+        if self.rounds.get(&round).is_some_and(|seen| seen.contains(&visit)) {
+            return Visited::Again;
+        }
         while self.len >= VISITS_MAX {
             if self.order.front() == Some(&round) {
                 return Visited::Refused;
             }
             self.forget_first(now());
         }
-        let seen = self.rounds.get_mut(&round).expect("it was there or was added");
-        if seen.insert(visit) {
-            self.len += 1;
-            Visited::First
-        } else {
-            Visited::Again
-        }
+        self.len += 1;
+        self.rounds.entry(round).or_default().insert(visit);
+        Visited::First
     }
 
     /// Returns true if a round is one of those that are forgotten.
