@@ -32,7 +32,7 @@ const FOLLOWED_MIN: f64 = 0.5;
 /// that the thousandth part of a sub-partition is found.
 const LOOKS_MAX: u32 = 3;
 
-/// Number of the longest intervals after which that count begins again.
+/// Number of the longest intervals after which that count begins again, once the situation is another one.
 const LOOKS_FORGOTTEN_INTERVALS: u32 = 16;
 
 /// Result of an evaluation.
@@ -417,12 +417,8 @@ impl Controller {
             self.made_from = Some(self.considered);
         }
         if !matches!(reason, KeepReason::TooFewSamples | KeepReason::ToBeConfirmed) {
-            let situation = self.situation();
-            let before =
-                self.rejected.take().filter(|before| before.situation.is_like(&situation, &self.settings));
-            let times = before.map_or(1, |before| before.times + 1);
             let is_of_swing = matches!(trigger, Trigger::Swing { .. });
-            self.rejected = Some(Rejected { situation, times, is_of_swing });
+            self.rejected = Some(Rejected { situation: self.situation(), is_of_swing });
         }
         let predicted = plan.map(|(plan, wanted)| Self::predicted(plan, wanted));
         let decision = self.decision(trigger, ControlAction::Keep { reason }, predicted);
@@ -480,10 +476,14 @@ impl Controller {
         self.first_due = false;
     }
 
-    /// Number of times that a partition may still be cut only to see more.
+    /// Number of times that a partition may still be cut only to see more: what was looked at shows no more while the situation is the one in which
+    /// that came to nothing.
     fn looks_left(&self) -> u32 {
         let long = self.settings.interval_max.as_nanos() * u128::from(LOOKS_FORGOTTEN_INTERVALS);
-        let forgotten = ns_between(self.looked_ns, self.at_ns) >= long;
+        let is_old = ns_between(self.looked_ns, self.at_ns) >= long;
+        let situation = self.situation();
+        let is_same = |rejected: &Rejected| rejected.situation.is_like(&situation, &self.settings);
+        let forgotten = is_old && !self.rejected.as_ref().is_some_and(is_same);
         if forgotten { LOOKS_MAX } else { LOOKS_MAX.saturating_sub(self.looks) }
     }
 

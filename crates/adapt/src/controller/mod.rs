@@ -528,7 +528,7 @@ impl Controller {
         };
         match busiest.filter(|(_, over)| enough(*over)) {
             Some((worker, over_mean)) => {
-                Verdict::Evaluate(Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean })
+                self.unless_rejected(Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean })
             }
             None => Verdict::Wait(WaitReason::TooFewSamples),
         }
@@ -559,16 +559,16 @@ impl Controller {
         ns_between(at_ns, self.at_ns) < long && self.throughput_tps >= (1.0 - threshold) * at_first_tps
     }
 
-    /// Waits rather than evaluates while the situation is one in which no plan was worth it.
+    /// Waits rather than evaluates while the situation is one in which no plan was worth it: an evaluation could come to something else only if
+    /// the throughput, a worker's load or the load of keys has become another one, beyond noise.
     fn unless_rejected(&self, trigger: Trigger) -> Verdict {
         let is_of_swing = matches!(trigger, Trigger::Swing { .. });
         match &self.rejected {
             // What whole intervals say is no answer to a load that swings.
             Some(rejected)
                 if rejected.is_of_swing >= is_of_swing
-                    && ns_between(rejected.situation.at_ns, self.at_ns)
-                        < rejected.patience_ns(&self.settings)
-                    && rejected.situation.is_like(&self.situation(), &self.settings) =>
+                    && rejected.holds(&self.situation(), &self.settings)
+                    && self.flux.has_moved_since(rejected.situation.at_ns) != Some(true) =>
             {
                 Verdict::Wait(WaitReason::TurnedDown { trigger })
             }

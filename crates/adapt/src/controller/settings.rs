@@ -14,8 +14,8 @@ use crate::search::Settings;
 pub struct ControllerSettings {
     /// The shortest time between two observations. Default 1 s, the paper's.
     pub interval: Duration,
-    /// The longest, which is reached when it is calm. Default 8 s, the paper's. Also how long a plan that was turned down
-    /// is not made again while nothing changes.
+    /// The longest, which is reached when it is calm. Default 8 s, the paper's. Eight times as long a plan that was turned down is not made
+    /// again while nothing changes.
     pub interval_max: Duration,
     /// By which share a throughput must differ from the mean of the previous ones to be another. Default 0.1, the paper's.
     pub threshold: f64,
