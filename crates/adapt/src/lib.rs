@@ -81,7 +81,7 @@ pub use platform::{Platform, WORKERS_MAX};
 pub use price::Prices;
 pub use report::{render_plan, render_scheme, render_steps, shade};
 pub use scheme::{Partition, PlannedScheme, TableScheme};
-pub use search::{Settings, choose_partitioning, choose_placement, search};
+pub use search::{Annealing, Settings, choose_partitioning, choose_placement, search};
 pub use sharing::{ReadsSeen, SharingChange, SharingReason, TableReads};
 pub use steps::{Step, apply_steps, steps_between};
 pub use sync_costs::{PairCost, SyncCosts};

@@ -43,7 +43,8 @@ impl Plan {
     }
 
     /// The same plan with every slice that costs more than `hot` times the mean of the workers in a partition of its own;
-    /// `None` if there is none that is not in one today.
+    /// `None` if there is none that is not in one today. The last slice of a table does not count where that `is_end` of keys that grow: it has
+    /// what comes after it is cut, in however many parts it is seen.
     ///
     /// This gains nothing by itself. But sub-partitions are cut anew for every new partition, so that afterwards the slice is
     /// seen in parts, which can be given to several workers.
@@ -53,24 +54,29 @@ impl Plan {
         platform: &Platform,
         hot: f64,
         weights: &Weights,
+        is_end: impl Fn(TableIndex) -> bool,
     ) -> Result<Option<Self>, AdaptError> {
         let limit = hot * workload.all_cycles() / platform.available_count() as f64;
-        let is_new = (0..).map(TableIndex).zip(self.today.tables()).any(|(table, partitions)| {
+        let looked_at = |table: TableIndex| {
             let costs = workload.table_costs(table);
+            &costs[..costs.len() - usize::from(is_end(table))]
+        };
+        let is_hot = |costs: &[f64], at: u32| costs.get(at as usize).is_some_and(|cost| *cost > limit);
+        let is_new = (0..).map(TableIndex).zip(self.today.tables()).any(|(table, partitions)| {
+            let costs = looked_at(table);
             partitions.partitions(workload.slice_count(table)).any(|part| {
-                part.to.0 - part.from.0 > 1
-                    && costs[part.from.index()..part.to.index()].iter().any(|cost| *cost > limit)
+                part.to.0 - part.from.0 > 1 && (part.from.0..part.to.0).any(|at| is_hot(costs, at))
             })
         });
         if !is_new {
             return Ok(None);
         }
         let tables = (0..).map(TableIndex).zip(self.scheme.tables()).map(|(table, partitions)| {
-            let costs = workload.table_costs(table);
+            let costs = looked_at(table);
             let (mut cuts, mut owners) = (Vec::new(), Vec::new());
             for part in partitions.partitions(workload.slice_count(table)) {
                 let inside = part.from.0 + 1..part.to.0;
-                let is_cut = |at: &u32| costs[*at as usize].max(costs[*at as usize - 1]) > limit;
+                let is_cut = |at: &u32| is_hot(costs, *at) || is_hot(costs, *at - 1);
                 let begins = std::iter::once(part.from.0).chain(inside.filter(is_cut));
                 for begin in begins {
                     owners.push(part.owner);

@@ -12,7 +12,9 @@
 //!
 //! "Best" is the best of these: an upper bound is not known.
 
-use atrapos_adapt::{AdaptError, PlannedScheme, Platform, Settings, SyncPoint, TableIndex, Workload, search};
+use atrapos_adapt::{
+    AdaptError, Annealing, PlannedScheme, Platform, Settings, SyncPoint, TableIndex, Workload, search,
+};
 use std::collections::BTreeMap;
 
 use crate::driver::{cycles, run_fixed};
@@ -191,7 +193,7 @@ pub(crate) fn best_fixed(
     let platform =
         Platform::for_workers(&kind.machine(), kind.workers())?.without(&absent.collect::<Vec<_>>())?;
     for weight in SYNC_WEIGHTS {
-        let mut settings = Settings { annealing: false, ..Settings::default() };
+        let mut settings = Settings { annealing: Annealing::None, ..Settings::default() };
         settings.weights.synchronization *= weight;
         let scheme = search(&workload, &platform, None, &settings)?;
         debug_assert_eq!(scheme.tables().len(), workload.table_count());

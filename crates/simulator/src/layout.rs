@@ -88,8 +88,10 @@ impl Layout {
             let ends = table.begins[1..].iter().copied().chain(std::iter::once(*rows));
             for (from, to) in table.begins.iter().copied().zip(ends) {
                 firsts.push(starts.len());
-                let parts = SUB_PARTITIONS.min(to - from).max(1);
-                starts.extend((0..parts).map(|part| from + part * (to - from) / parts));
+                // A scheme that was found later may begin a partition where there are no rows yet.
+                let length = to.saturating_sub(from);
+                let parts = SUB_PARTITIONS.min(length).max(1);
+                starts.extend((0..parts).map(|part| from + part * length / parts));
             }
             cut.offsets.push(cut.count);
             cut.count += starts.len();

@@ -15,6 +15,7 @@ use crate::attribution::{Attributed, attribute};
 use crate::cost::{Weights, evaluate};
 use crate::error::AdaptError;
 use crate::extents::Extents;
+use crate::ids::TableIndex;
 use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
 use crate::platform::Platform;
 use crate::scheme::PlannedScheme;
@@ -32,7 +33,7 @@ const FOLLOWED_MIN: f64 = 0.5;
 /// that the thousandth part of a sub-partition is found.
 const LOOKS_MAX: u32 = 3;
 
-/// Number of the longest intervals after which that count begins again.
+/// Number of the longest intervals after which that count begins again, once the situation is another one.
 const LOOKS_FORGOTTEN_INTERVALS: u32 = 16;
 
 /// Result of an evaluation.
@@ -100,6 +101,7 @@ impl Controller {
         platform: &Platform,
     ) -> Result<Considered, AdaptError> {
         self.note(trace, platform)?;
+        self.growth.note(self.flux.grows());
         let extents = Extents::of(trace);
         let considered = self.consider_slices(trigger, trace, platform)?;
         self.mix_was_evaluated(considered.decision.action);
@@ -150,7 +152,7 @@ impl Controller {
         let worse = self.worse.take().filter(|_| !must);
         if let Some(before) = worse
             // Where the statistics show what is wrong with the change, the way leads on, not back; they do not show who waits.
-            && (gain(&plan) < self.settings.gain_sure + noise || before.waited_less(self.waits))
+            && (self.gain(&plan) < self.settings.gain_sure + noise || before.waited_less(self.waits))
             && let Some(undone) = self.undo(trigger, before, trace, platform, &planning.weights, noise)?
         {
             return Ok(undone);
@@ -239,7 +241,7 @@ impl Controller {
             let certain = certain_gain(before, plan.after.load_max_ratio(), noise);
             if !plan.steps.is_empty() && certain >= self.settings.gain_sure {
                 self.follow_up_due = None;
-                let wanted = self.settings.gain_sure + gain(&plan) - certain;
+                let wanted = self.settings.gain_sure + self.gain(&plan) - certain;
                 return Ok(self.repartition(trigger, plan, wanted, Kind::ForGain));
             }
         }
@@ -260,7 +262,8 @@ impl Controller {
         if plan.before.load_max_ratio() <= hot + noise || self.looks_left() == 0 {
             return Ok(None);
         }
-        plan.with_hot_slices_alone(workload, platform, hot, weights)
+        let is_end = |table: TableIndex| self.flux.grows_at_end(table.index());
+        plan.with_hot_slices_alone(workload, platform, hot, weights, is_end)
     }
 
     /// Considers a load that moves all the time; `None` if it does not.
@@ -284,16 +287,21 @@ impl Controller {
         Ok(Some(self.judge_in_flux(trigger, plan, predicted, noise)))
     }
 
-    /// Returns whether a sub-partition has more than a worker's share although it was cut out and looked at closer.
+    /// Returns whether a sub-partition has more than a worker's share although it was cut out and looked at closer, or is an end of keys that
+    /// grows.
     fn is_one_hot_spot(&self, workload: &Workload, platform: &Platform) -> bool {
         let share = workload.all_cycles() / platform.available_count() as f64;
         let limit = (1.0 + self.settings.imbalance) * share;
-        self.looks_left() == 0 && workload.all_costs().iter().any(|cost| *cost > limit)
+        let is_hot = |cost: &f64| *cost > limit;
+        let end = |table: u32| workload.table_costs(TableIndex(table)).last().filter(|cost| is_hot(cost));
+        let tables = 0..workload.slice_counts().len() as u32;
+        self.looks_left() == 0 && workload.all_costs().iter().any(is_hot)
+            || tables.into_iter().any(|table| end(table).is_some() && self.flux.grows_at_end(table as usize))
     }
 
     fn worth(&self, trigger: Trigger, plan: &Plan, must: bool, looks: bool, deviation: f64) -> Worth {
         let settings = &self.settings;
-        let gain = gain(plan);
+        let gain = self.gain(plan);
         if plan.steps.is_empty() {
             return Worth::Not(KeepReason::NothingBetter);
         }
@@ -331,7 +339,10 @@ impl Controller {
             {
                 settings.gain_min + noise
             }
-            _ => settings.gain_sure + noise,
+            _ => match self.growth.sure_gain(settings.gain_min) {
+                Some(sure) => sure.max(settings.gain_min + deviation),
+                None => settings.gain_sure + noise,
+            },
         }
     }
 
@@ -397,7 +408,7 @@ impl Controller {
         let wanted = self.settings.gain_sure + self.settings.confidence * deviation;
         let scheme = candidate.scheme.clone();
         let plan = plan_to(workload, platform, &candidate.today, scheme, weights)?;
-        let gain = gain(&plan);
+        let gain = self.gain(&plan);
         candidate.confirmed += 1;
         candidate.gain_sum += gain;
         let mean = candidate.gain_sum / f64::from(candidate.confirmed);
@@ -417,14 +428,10 @@ impl Controller {
             self.made_from = Some(self.considered);
         }
         if !matches!(reason, KeepReason::TooFewSamples | KeepReason::ToBeConfirmed) {
-            let situation = self.situation();
-            let before =
-                self.rejected.take().filter(|before| before.situation.is_like(&situation, &self.settings));
-            let times = before.map_or(1, |before| before.times + 1);
             let is_of_swing = matches!(trigger, Trigger::Swing { .. });
-            self.rejected = Some(Rejected { situation, times, is_of_swing });
+            self.rejected = Some(Rejected { situation: self.situation(), is_of_swing });
         }
-        let predicted = plan.map(|(plan, wanted)| Self::predicted(plan, wanted));
+        let predicted = plan.map(|(plan, wanted)| self.predicted(plan, wanted));
         let decision = self.decision(trigger, ControlAction::Keep { reason }, predicted);
         Considered { decision, plan: None, extents: None }
     }
@@ -436,7 +443,7 @@ impl Controller {
         wanted: f64,
         kind: Kind,
     ) -> Considered {
-        let predicted = Self::predicted(&plan, wanted);
+        let predicted = self.predicted(&plan, wanted);
         self.repartition_as(trigger, plan, predicted, kind)
     }
 
@@ -461,6 +468,8 @@ impl Controller {
         }
         self.made_from = is_for_gain.then_some(self.considered);
         self.begin_anew_after(judged.then_some(promise));
+        let is_of_this_load = matches!(kind, Kind::Look | Kind::ForGain) && !was_must;
+        self.growth.await_gain(is_of_this_load.then_some(predicted.gain));
         let is_for_swing = matches!(trigger, Trigger::Swing { .. });
         self.stripes = is_for_swing.then_some(Stripes { at_ns: self.at_ns, throughput_tps: None });
         let action = ControlAction::Repartition { steps: plan.steps.len() };
@@ -480,10 +489,14 @@ impl Controller {
         self.first_due = false;
     }
 
-    /// Number of times that a partition may still be cut only to see more.
+    /// Number of times that a partition may still be cut only to see more: what was looked at shows no more while the situation is the one in which
+    /// that came to nothing.
     fn looks_left(&self) -> u32 {
         let long = self.settings.interval_max.as_nanos() * u128::from(LOOKS_FORGOTTEN_INTERVALS);
-        let forgotten = ns_between(self.looked_ns, self.at_ns) >= long;
+        let is_old = ns_between(self.looked_ns, self.at_ns) >= long;
+        let situation = self.situation();
+        let is_same = |rejected: &Rejected| rejected.situation.is_like(&situation, &self.settings);
+        let forgotten = is_old && !self.rejected.as_ref().is_some_and(is_same);
         if forgotten { LOOKS_MAX } else { LOOKS_MAX.saturating_sub(self.looks) }
     }
 
@@ -504,13 +517,18 @@ impl Controller {
         }
     }
 
-    fn predicted(plan: &Plan, gain_wanted: f64) -> Predicted {
+    /// The gain that is to be expected of a plan.
+    fn gain(&self, plan: &Plan) -> f64 {
+        self.growth.expected(gain(plan))
+    }
+
+    fn predicted(&self, plan: &Plan, gain_wanted: f64) -> Predicted {
         Predicted {
             load_max_before: plan.before.load_max_ratio(),
             load_max_after: plan.after.load_max_ratio(),
             sync_before: plan.before.sync_ratio(),
             sync_after: plan.after.sync_ratio(),
-            gain: gain(plan),
+            gain: self.gain(plan),
             gain_wanted,
         }
     }

@@ -37,6 +37,10 @@ const INTERVALS_TO_COME: u32 = 2;
 const POOLED_SAMPLES: f64 = 10_000.0;
 /// Share of a worker's part of a load below which a slice is not dealt.
 const DEALT_MIN: f64 = 0.001;
+/// The share of the load that the last slice of a table must have for the table to grow noticeably, and the share of what it had that it must have
+/// still although it begins later.
+const END_MIN: f64 = 0.1;
+const END_KEPT: f64 = 0.8;
 /// Number of moments of that time at which the load is looked at.
 const COMING: usize = 16;
 
@@ -72,6 +76,15 @@ impl Noted {
 
     fn table(&self, table: usize) -> (&[TraceKey], &[f64]) {
         (self.extents.starts(table), self.workload.table_costs(TableIndex(table as u32)))
+    }
+
+    /// The first key of the last slice of a table, and its share of the load.
+    fn end(&self, table: usize) -> Option<(&TraceKey, f64)> {
+        if table >= self.table_count() {
+            return None;
+        }
+        let (starts, shares) = self.table(table);
+        starts.last().zip(shares.last().copied())
     }
 
     /// The share of the load that has certainly moved across some key. Where a key is inside of a slice of the other load, any division
@@ -172,6 +185,21 @@ impl Flux {
             samples += more;
         }
         pooled.map(|pooled| (pooled, samples))
+    }
+
+    /// Returns true if this table is written at the end of its keys, and grows there: its last slice begins later than it did, and has as much of the
+    /// load.
+    pub(super) fn grows_at_end(&self, table: usize) -> bool {
+        let mut ends = self.noted.iter().rev().filter_map(|noted| noted.end(table));
+        let Some((begin, share)) = ends.next() else { return false };
+        let before = ends.find(|(before, _)| *before != begin);
+        share >= END_MIN
+            && before.is_some_and(|(before, before_share)| before < begin && share >= END_KEPT * before_share)
+    }
+
+    /// Returns true if any table grows at the end of its keys.
+    pub(super) fn grows(&self) -> bool {
+        self.noted.back().is_some_and(|last| (0..last.table_count()).any(|table| self.grows_at_end(table)))
     }
 
     /// Returns true if the load of the latest interval is another one than that of the one that ended at `at_ns`; `None` where that is not known.
@@ -322,6 +350,26 @@ mod tests {
         }
     }
 
+    /// A table that had a thousand keys and has 500 more in each second: those of the latest second have half of the load, and all keys together the
+    /// rest.
+    fn growing(seconds: u64) -> Flux {
+        let mut flux = Flux::default();
+        for second in 1..=seconds {
+            let mut trace = trace(100);
+            let keys = 500 + 500 * second;
+            let starts = (0..20).map(|slice| slice * keys / 20);
+            let starts: Vec<TraceKey> = starts.map(|key| TraceKey::new(key.to_be_bytes().to_vec())).collect();
+            let partitions = &mut trace.tables[0].partitions;
+            for (partition, starts) in partitions.iter_mut().zip(starts.chunks(10)) {
+                (partition.starts, partition.cost_cycles) = (starts.to_vec(), vec![100; 10]);
+            }
+            partitions[1].cost_cycles[9] = 2_000;
+            let workload = trace.workload().expect("a workload");
+            flux.note(second * SECOND, &trace, workload);
+        }
+        flux
+    }
+
     fn flux(hot: &[u64]) -> Flux {
         let mut flux = Flux::default();
         for (second, hot) in (1..).zip(hot) {
@@ -339,6 +387,28 @@ mod tests {
             costs.max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(at, _)| at)
         };
         outlook.loads.iter().map(place).collect()
+    }
+
+    #[test]
+    fn an_end_that_is_as_hot_wherever_it_begins_grows() {
+        assert!(!growing(1).grows(), "one interval does not tell");
+        assert!(growing(2).grows() && growing(9).grows());
+        assert_eq!(
+            (growing(2).grows_at_end(0), growing(2).grows_at_end(1)),
+            (true, false),
+            "there is one table"
+        );
+        // A hot range that ends with the table is no growth, nor is a table that is cut finer there.
+        assert!(!flux(&[900; 6]).grows());
+        let mut finer = flux(&[500; 2]);
+        let mut trace = trace(500);
+        let starts = (0..10).map(|slice| 900 + 10 * slice);
+        trace.tables[0].partitions[1].starts =
+            starts.map(|key: u64| TraceKey::new(key.to_be_bytes().to_vec())).collect();
+        trace.tables[0].partitions[1].cost_cycles = vec![10; 10];
+        let workload = trace.workload().expect("a workload");
+        finer.note(9 * SECOND, &trace, workload);
+        assert!(!finer.grows());
     }
 
     #[test]

@@ -5,10 +5,13 @@
 //! Situations are compared by the loads of the workers, not by schemes: sub-partitions are cut anew after each
 //! repartitioning, so that the numbers of a scheme mean something else each time.
 
+use super::consider::deviation;
 use super::{ControllerSettings, Observation, Predicted, ns_between, sane};
 use crate::scheme::PlannedScheme;
 use std::collections::VecDeque;
 
+/// Greatest standard deviation of the load of a worker with the mean load: what is less certain says nothing at all.
+const DEVIATION_MAX: f64 = 1.0;
 /// Number of failed repartitionings that are remembered.
 const FAILURES_MAX: usize = 8;
 /// Number of failures after which a repartitioning is not tried again: one may be a change of load that came at a bad
@@ -26,8 +29,8 @@ const FULFILMENT_MIN: f64 = 0.25;
 const BALANCE_MIN: f64 = 0.5;
 /// Least change of the share of synchronization from which its cost is learnt.
 const SYNC_SAVED_MIN: f64 = 0.05;
-/// Number of times that the patience with a situation doubles: with the longest interval at 8 s, up to 64 s.
-const PATIENCE_DOUBLINGS_MAX: u32 = 3;
+/// Number of the longest intervals for which a situation is not evaluated again that has not changed: with the longest at 8 s, 64 s.
+const PATIENCE_INTERVALS: u32 = 8;
 /// Number of repartitionings in a row that must bring progress together, if the throughput fell after that many of
 /// them. Otherwise there is a pause after the last one, of that many of the longest intervals, and after each further
 /// one.
@@ -42,6 +45,8 @@ const PAUSE_INTERVALS: u32 = 4;
 pub(super) struct Profile {
     loads: Vec<f64>,
     available: Vec<bool>,
+    /// The standard deviation that sampling gives to a load of 1; that of another one grows with its root.
+    deviation: f64,
 }
 
 impl Profile {
@@ -55,7 +60,8 @@ impl Profile {
         if mean > 0.0 {
             loads.iter_mut().for_each(|load| *load /= mean);
         }
-        Self { loads, available }
+        let deviation = deviation(observation.samples, count).min(DEVIATION_MAX);
+        Self { loads, available, deviation }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -88,10 +94,18 @@ impl Profile {
         self.loads.iter().zip(&self.available).position(|(load, available)| *load > 0.0 && !available)
     }
 
-    /// Returns whether no worker's load differs noticeably.
+    /// Returns whether no worker's load differs noticeably, by more than sampling explains.
+    ///
+    /// The greatest of `w` differences that are all noise exceeds `z` standard deviations with a probability of at most `w e^(-z^2 / 2)`: for the
+    /// same number of false alarms as of one worker at [`confidence`](ControllerSettings::confidence), `z^2` is greater by `2 ln w`.
     pub(super) fn is_like(&self, other: &Self, settings: &ControllerSettings) -> bool {
         let tolerance = settings.imbalance / 2.0;
-        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * a.max(*b).max(1.0);
+        let workers = self.available_count().max(1) as f64;
+        let confidence = (settings.confidence * settings.confidence + 2.0 * workers.ln()).sqrt();
+        let noise = confidence * self.deviation.hypot(other.deviation);
+        let near = |(a, b): (&f64, &f64)| {
+            (a - b).abs() <= tolerance * a.max(*b).max(1.0) + noise * f64::midpoint(*a, *b).sqrt()
+        };
         self.is_of_same_workers(other) && self.loads.iter().zip(&other.loads).all(near)
     }
 }
@@ -176,16 +190,16 @@ impl Promise {
 #[derive(Debug, Clone)]
 pub(super) struct Rejected {
     pub(super) situation: Situation,
-    /// Number of evaluations in a row that came to this.
-    pub(super) times: u32,
     /// Set if stripes were turned down for a load that swings.
     pub(super) is_of_swing: bool,
 }
 
 impl Rejected {
-    /// For how long the same is not evaluated again: the longest interval, and twice as long after each further evaluation.
-    pub(super) fn patience_ns(&self, settings: &ControllerSettings) -> u128 {
-        settings.interval_max.as_nanos() << (self.times - 1).min(PATIENCE_DOUBLINGS_MAX)
+    /// Returns whether it is still to be expected that no plan is worth it: it is the same situation, and not so long ago that what changes
+    /// little by little may have come to something.
+    pub(super) fn holds(&self, now: &Situation, settings: &ControllerSettings) -> bool {
+        let patience_ns = settings.interval_max.as_nanos() * u128::from(PATIENCE_INTERVALS);
+        ns_between(self.situation.at_ns, now.at_ns) < patience_ns && self.situation.is_like(now, settings)
     }
 }
 
@@ -317,16 +331,103 @@ impl Failures {
 mod tests {
     use super::*;
 
+    fn of_loads(at_ns: u64, throughput_tps: f64, loads: Vec<f64>, available: Vec<bool>) -> Observation {
+        let (changed_platform, waits, samples, mix) = (false, 0.0, None, crate::mix::Mix::default());
+        Observation { at_ns, throughput_tps, loads, available, changed_platform, waits, samples, mix }
+    }
+
     /// Eight workers, one of which has most of the load.
     fn situation(at_s: u64, throughput_tps: f64, busiest: usize) -> Situation {
         let mut loads = vec![1.0; 8];
         loads[busiest % 8] = 9.0;
-        let available = vec![true; 8];
         let at_ns = at_s * 1_000_000_000;
-        let (changed_platform, waits, samples, mix) = (false, 0.0, None, crate::mix::Mix::default());
-        let observation =
-            Observation { at_ns, throughput_tps, loads, available, changed_platform, waits, samples, mix };
+        let observation = of_loads(at_ns, throughput_tps, loads, vec![true; 8]);
         Situation { at_ns, throughput_tps, noise: 0.0, profile: Profile::of(&observation) }
+    }
+
+    /// SplitMix64.
+    struct Random(u64);
+
+    impl Random {
+        /// A number from 0 to 1.
+        fn unit(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        }
+    }
+
+    /// The loads of workers with these shares, as so many samples that fall as they like show them.
+    fn sampled(shares: &[f64], samples: usize, random: &mut Random) -> Profile {
+        let total: f64 = shares.iter().sum();
+        let mut loads = vec![0.0; shares.len()];
+        for _ in 0..samples {
+            let mut place = random.unit() * total;
+            let worker = shares.iter().position(|share| {
+                place -= share;
+                place < 0.0
+            });
+            loads[worker.unwrap_or(0)] += 1.0;
+        }
+        let available = vec![true; shares.len()];
+        Profile::of(&Observation { samples: Some(samples as f64), ..of_loads(0, 1000.0, loads, available) })
+    }
+
+    fn hot_first(workers: usize, times: f64) -> Vec<f64> {
+        let mut shares = vec![1.0; workers];
+        shares[0] = times;
+        shares
+    }
+
+    /// How many of a hundred pairs of observations are not of the same loads.
+    fn told_apart(before: &[f64], after: &[f64], samples: usize) -> usize {
+        let settings = ControllerSettings::default();
+        let mut random = Random(7);
+        let mut is_apart = |_: &u32| {
+            let before = sampled(before, samples, &mut random);
+            !before.is_like(&sampled(after, samples, &mut random), &settings)
+        };
+        (0..100).filter(|pair| is_apart(pair)).count()
+    }
+
+    #[test]
+    fn sampling_of_many_workers_is_no_change_of_their_loads() {
+        for workers in [2, 16, 96] {
+            for of_each in [10, 100, 1_000] {
+                for times in [1.0, 30.0] {
+                    let shares = hot_first(workers, times);
+                    let apart = told_apart(&shares, &shares, of_each * workers);
+                    assert!(apart <= 1, "{workers} workers, {of_each} samples of each: {apart} of 100");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_of_one_of_many_loads_is_told_from_sampling() {
+        for (of_each, times) in [(10, 8.0), (100, 2.5), (1_000, 1.5)] {
+            let apart = told_apart(&hot_first(96, 1.0), &hot_first(96, times), of_each * 96);
+            assert!(apart >= 95, "{of_each} samples, {times} times the load: {apart} of 100");
+        }
+        // What is hot is elsewhere.
+        let (mut first, mut last) = (hot_first(96, 3.0), hot_first(96, 3.0));
+        last.reverse();
+        assert_eq!(told_apart(&first, &last, 100 * 96), 100);
+        // Of two workers a tenth is a noticeable difference, and of few samples it is none.
+        (first, last) = (vec![1.0, 1.0], vec![1.3, 0.7]);
+        assert_eq!((told_apart(&first, &last, 20_000), told_apart(&first, &last, 20)), (100, 0));
+    }
+
+    #[test]
+    fn loads_that_are_no_samples_are_compared_as_they_are() {
+        let settings = ControllerSettings::default();
+        let of = |loads: [f64; 2]| Profile::of(&of_loads(0, 1000.0, loads.to_vec(), vec![true; 2]));
+        assert!(of([5.0, 5.0]).is_like(&of([5.2, 4.8]), &settings));
+        assert!(!of([5.0, 5.0]).is_like(&of([5.8, 4.2]), &settings));
+        let nothing =
+            Profile::of(&Observation { samples: Some(0.0), ..of_loads(0, 0.0, vec![0.0; 2], vec![true; 2]) });
+        assert!(nothing.is_like(&nothing.clone(), &settings));
     }
 
     #[test]

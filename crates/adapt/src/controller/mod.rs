@@ -37,6 +37,7 @@
 mod consider;
 mod decision;
 mod flux;
+mod growth;
 mod left;
 mod memory;
 mod settings;
@@ -59,6 +60,7 @@ use crate::sharing::{Limits, ReadsSeen, Sharing, SharingChange};
 use crate::trace::WorkloadTrace;
 use consider::{NOISE_MAX, certain_gain, deviation};
 use flux::Flux;
+use growth::Growth;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -180,6 +182,7 @@ pub struct Controller {
     trial: Option<Trial>,
     failures: Failures,
     flux: Flux,
+    growth: Growth,
     swing: Swing,
     /// Stripes that were made for a load that swings.
     stripes: Option<Stripes>,
@@ -238,6 +241,7 @@ impl Controller {
             trial: None,
             failures: Failures::default(),
             flux: Flux::default(),
+            growth: Growth::default(),
             swing: Swing::default(),
             stripes: None,
             glanced: None,
@@ -292,6 +296,7 @@ impl Controller {
             let predicted_gain = trial.promise.map(|promise| promise.predicted.gain);
             let (before_tps, after_tps) = (trial.before.throughput_tps, throughput);
             self.learn(&trial, after_tps);
+            self.growth.learn(1.0 - before_tps / after_tps, self.flux.grows());
             self.compare_with_before(after_tps);
             match &mut self.stripes {
                 Some(stripes) if stripes.throughput_tps.is_none() => stripes.throughput_tps = Some(after_tps),
@@ -528,7 +533,7 @@ impl Controller {
         };
         match busiest.filter(|(_, over)| enough(*over)) {
             Some((worker, over_mean)) => {
-                Verdict::Evaluate(Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean })
+                self.unless_rejected(Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean })
             }
             None => Verdict::Wait(WaitReason::TooFewSamples),
         }
@@ -559,21 +564,28 @@ impl Controller {
         ns_between(at_ns, self.at_ns) < long && self.throughput_tps >= (1.0 - threshold) * at_first_tps
     }
 
-    /// Waits rather than evaluates while the situation is one in which no plan was worth it.
+    /// Waits rather than evaluates while the situation is one in which no plan was worth it: an evaluation could come to something else only if
+    /// the throughput, a worker's load or the load of keys has become another one, beyond noise.
     fn unless_rejected(&self, trigger: Trigger) -> Verdict {
         let is_of_swing = matches!(trigger, Trigger::Swing { .. });
         match &self.rejected {
             // What whole intervals say is no answer to a load that swings.
             Some(rejected)
                 if rejected.is_of_swing >= is_of_swing
-                    && ns_between(rejected.situation.at_ns, self.at_ns)
-                        < rejected.patience_ns(&self.settings)
-                    && rejected.situation.is_like(&self.situation(), &self.settings) =>
+                    && rejected.holds(&self.situation(), &self.settings)
+                    && self.flux.has_moved_since(rejected.situation.at_ns) != Some(true)
+                    && !self.has_grown_since(rejected.situation.at_ns) =>
             {
                 Verdict::Wait(WaitReason::TurnedDown { trigger })
             }
             _ => Verdict::Evaluate(trigger),
         }
+    }
+
+    /// Returns whether the end of a table has grown so much since then that cutting it off is worth it again.
+    fn has_grown_since(&self, at_ns: u64) -> bool {
+        let intervals = ns_between(at_ns, self.at_ns) as f64 / self.settings.interval.as_nanos() as f64;
+        self.growth.is_worth_it_after(intervals, self.settings.gain_min)
     }
 
     /// Takes note of statistics that nobody wants evaluated, before they begin anew: where the load was is worth knowing if it moves.
@@ -603,6 +615,7 @@ impl Controller {
     pub fn abandoned(&mut self) {
         (self.trial, self.made_from) = (None, None);
         (self.before, self.worse) = (None, None);
+        self.growth.await_gain(None);
         self.follow_up_due = None;
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cores::CoreSettings;
 use crate::error::AdaptError;
-use crate::search::Settings;
+use crate::search::{Annealing, Settings};
 
 /// Settings of the controller's decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -14,8 +14,8 @@ use crate::search::Settings;
 pub struct ControllerSettings {
     /// The shortest time between two observations. Default 1 s, the paper's.
     pub interval: Duration,
-    /// The longest, which is reached when it is calm. Default 8 s, the paper's. Also how long a plan that was turned down
-    /// is not made again while nothing changes.
+    /// The longest, which is reached when it is calm. Default 8 s, the paper's. Eight times as long a plan that was turned down is not made
+    /// again while nothing changes.
     pub interval_max: Duration,
     /// By which share a throughput must differ from the mean of the previous ones to be another. Default 0.1, the paper's.
     pub threshold: f64,
@@ -40,7 +40,7 @@ pub struct ControllerSettings {
     /// be shared (see [`Controller::share`](super::Controller::share)), where no scheme has many messages less. Default 0.05; from 1 on, none ever is.
     #[serde(default = "share_gain")]
     pub share_gain: f64,
-    /// Settings of the search for plans. By default without annealing, because a worker may have to do without the core
+    /// Settings of the search for plans. By default with [short annealing](Annealing::Short), because a worker may have to do without the core
     /// for so long.
     pub planning: Settings,
     /// Rules by which the loss of a core is noticed.
@@ -62,7 +62,7 @@ impl Default for ControllerSettings {
             confirmations: 2,
             confidence: 3.0,
             share_gain: share_gain(),
-            planning: Settings { annealing: false, ..Settings::default() },
+            planning: Settings { annealing: Annealing::Short, ..Settings::default() },
             cores: CoreSettings::default(),
         }
     }

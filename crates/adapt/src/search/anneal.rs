@@ -3,28 +3,36 @@
 //! Owns: the random changes and the schedule. Never: draws from anything but its own fixed seed, nor returns something
 //! costlier than it was given.
 
-use super::{refine, state::State};
+use super::{Annealing, Settings, refine, state::State};
 use std::ops::Range;
 
 /// Slices times workers up to which a case is small.
 const SMALL: usize = 1024;
-/// Random changes in all descents together, for each unit of [`Settings::effort`](super::Settings::effort).
+/// Random changes in all descents together, for each unit of [`Settings::effort`], when it is long.
 const CHANGES_PER_EFFORT: usize = 33_334;
+/// Divisor of that number when it is short, and the share of the work that it must save then.
+const SHORT: usize = 4;
+const TRIFLE: f64 = 0.01;
 /// Random changes in one descent, for each slice and worker: few for small cases, which are begun again more often.
 const CHANGES_PER_SLICE_AND_WORKER: usize = 500;
 /// Bounds of that number, and so of how often it is begun again.
 const CHANGES_PER_DESCENT: std::ops::RangeInclusive<usize> = 5_000..=25_000;
 
-/// The best of `start` and what annealing finds from it.
-pub(crate) fn improve(start: State<'_>, effort: u32) -> State<'_> {
+/// The best of `start` and what annealing finds from it, if that is better by more than a trifle.
+pub(crate) fn improve<'p>(start: State<'p>, settings: &Settings) -> State<'p> {
+    let (per_effort, trifle) = match settings.annealing {
+        Annealing::None => return start,
+        Annealing::Short => (CHANGES_PER_EFFORT / SHORT, TRIFLE),
+        Annealing::Long => (CHANGES_PER_EFFORT, super::GAIN_MIN),
+    };
     let workers = start.problem.available.len();
     if workers < 2 || start.owner.len() * workers > SMALL {
         return start;
     }
     let changes = (start.owner.len() * workers * CHANGES_PER_SLICE_AND_WORKER)
         .clamp(*CHANGES_PER_DESCENT.start(), *CHANGES_PER_DESCENT.end());
-    let mut best = start;
-    for descent in 0..CHANGES_PER_EFFORT.saturating_mul(effort as usize) / changes {
+    let mut best = start.clone();
+    for descent in 0..per_effort.saturating_mul(settings.effort as usize) / changes {
         let mut state = descend(best.clone(), descent as u64, changes);
         refine::improve(&mut state, 50_000);
         state.recompute();
@@ -32,7 +40,7 @@ pub(crate) fn improve(start: State<'_>, effort: u32) -> State<'_> {
             best = state;
         }
     }
-    best
+    if best.objective < start.objective - trifle { best } else { start }
 }
 
 fn descend(mut state: State<'_>, seed: u64, changes: usize) -> State<'_> {

@@ -38,17 +38,30 @@ pub struct Settings {
     /// Evaluations of synchronization points per start, for each slice and each partner of the statistics. Default 12.
     /// 0 keeps the best of the starts.
     pub effort: u32,
-    /// Set if small cases (at most 1,024 slices times workers) are annealed as well, for as long as `effort` says. At
-    /// 12 that takes more time than a plan for 80 workers, but finds the optimum within a few percent. Default `true`;
-    /// a controller does without, as it needs no more than a good scheme, and has other things to do.
-    pub annealing: bool,
+    /// How long small cases (at most 1,024 slices times workers) are annealed as well. Default [`Annealing::Long`]; a controller's is
+    /// [`Annealing::Short`].
+    pub annealing: Annealing,
     /// Prices of the way to a scheme, and of rows that are crowded.
     pub prices: Prices,
 }
 
+/// How long small cases are annealed: random changes for each unit of [`Settings::effort`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Annealing {
+    /// Not at all.
+    None,
+    /// For a quarter of the long time, in which what is found is as good in all but a few cases. It must save 1% of the work, which is less than
+    /// statistics of samples tell: what random changes fit to them beyond that is lost when others come.
+    Short,
+    /// For longer than a plan for 80 workers takes: what is found is within a few percent of the optimum.
+    Long,
+}
+
 impl Default for Settings {
     fn default() -> Self {
-        Self { weights: Weights::default(), effort: 12, annealing: true, prices: Prices::default() }
+        let (weights, prices) = (Weights::default(), Prices::default());
+        Self { weights, effort: 12, annealing: Annealing::Long, prices }
     }
 }
 
@@ -184,7 +197,7 @@ impl Found {
             }
         }
         let (_, best) = best.expect("there is always the naive start");
-        let best = if settings.annealing { anneal::improve(best, settings.effort) } else { best };
+        let best = anneal::improve(best, settings);
         let mut aligned = Vec::new();
         for factor in aligning_factors(&settings.weights, platform.available_count()) {
             let mut weights = settings.weights;

@@ -3,7 +3,7 @@
 use crate::fixture::platform;
 use atrapos_adapt::{
     AdaptError, Cause, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Mix, Observation,
-    Settings, SharingChange, SharingReason, Trigger, Verdict, WaitReason, Weights, WorkerIndex,
+    Settings, SharingChange, SharingReason, TraceKey, Trigger, Verdict, WaitReason, Weights, WorkerIndex,
     WorkloadTrace,
 };
 use std::time::Duration;
@@ -355,7 +355,7 @@ fn what_was_turned_down_is_not_evaluated_until_something_changes_or_time_passes(
         (kept.plan, kept.decision.action),
         (None, ControlAction::Keep { reason: KeepReason::NothingBetter })
     );
-    for later in [9, 11, 15] {
+    for later in [9, 11, 16, 24, 40, 56, 71] {
         let verdict = controller.observe(&uneven(at_s + later));
         assert!(
             matches!(verdict, Verdict::Wait(WaitReason::TurnedDown { trigger: Trigger::Imbalance { .. } })),
@@ -363,9 +363,43 @@ fn what_was_turned_down_is_not_evaluated_until_something_changes_or_time_passes(
         );
     }
     let mut changed = controller.clone();
-    let verdict = changed.observe(&observation(at_s + 15, 1000.0, [3.0, 9.0]));
+    let verdict = changed.observe(&observation(at_s + 71, 1000.0, [3.0, 9.0]));
     assert!(matches!(verdict, Verdict::Evaluate(Trigger::Imbalance { .. })), "{verdict:?}");
-    let verdict = controller.observe(&uneven(at_s + 16));
+    let verdict = controller.observe(&uneven(at_s + 72));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::Imbalance { .. })), "{verdict:?}");
+}
+
+/// A trace of two workers with keys, of which the first ten slices of a hundred keys have most of the load from `hot` on.
+fn trace_with_keys(hot: usize) -> WorkloadTrace {
+    let mut trace = trace(1, 1, None);
+    for (at, partition) in trace.tables[0].partitions.iter_mut().enumerate() {
+        let slices = 10 * at as u64..10 * at as u64 + 10;
+        partition.starts = slices.map(|slice| TraceKey::new((100 * slice).to_be_bytes().to_vec())).collect();
+        partition.rows = vec![100; 10];
+        partition.cost_cycles[hot] = 50;
+    }
+    trace
+}
+
+#[test]
+fn what_was_turned_down_is_evaluated_when_other_keys_have_the_load_of_the_same_workers() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let uneven = |at_s| observation(at_s, 1000.0, [4.0, 8.0]);
+    let Verdict::Evaluate(trigger) = controller.observe(&uneven(1)) else { panic!("not evaluated") };
+    let kept = controller.consider(trigger, &trace_with_keys(2), &platform).expect("a decision");
+    assert!(matches!(kept.decision.action, ControlAction::Keep { .. }), "{}", kept.decision);
+    let mut verdict_after = |at_s, hot| {
+        let verdict = controller.observe(&uneven(at_s));
+        controller.note(&trace_with_keys(hot), &platform).expect("statistics that fit");
+        verdict
+    };
+    // What an interval shows of keys is noted when it is over.
+    for (at_s, hot) in [(2, 2), (3, 2), (4, 7)] {
+        let verdict = verdict_after(at_s, hot);
+        assert!(matches!(verdict, Verdict::Wait(WaitReason::TurnedDown { .. })), "{at_s} s: {verdict:?}");
+    }
+    let verdict = verdict_after(5, 7);
     assert!(matches!(verdict, Verdict::Evaluate(Trigger::Imbalance { .. })), "{verdict:?}");
 }
 

@@ -2,8 +2,8 @@
 
 use crate::fixture::{Random, platform, random_workload};
 use atrapos_adapt::{
-    AdaptError, PlannedScheme, Platform, Settings, TableIndex, TableScheme, WorkerIndex, Workload, evaluate,
-    search, solve_exactly,
+    AdaptError, Annealing, ControllerSettings, PlannedScheme, Platform, Settings, TableIndex, TableScheme,
+    WorkerIndex, Workload, evaluate, search, solve_exactly,
 };
 use atrapos_topology::Machine;
 
@@ -65,6 +65,29 @@ fn the_search_is_within_five_percent_of_all_schemes() {
         assert!(found <= best * 1.05 + 1e-9, "seed {seed} on {machine}: found {found}, best {best}");
         assert!(found >= best - 1e-9, "seed {seed} on {machine}: found {found}, below the best {best}");
     }
+}
+
+#[test]
+fn what_a_controller_finds_is_within_five_percent_or_a_trifle_of_all_schemes() {
+    let planning = ControllerSettings::default().planning;
+    let (mut worse, mut without) = (0, 0);
+    for seed in 0..200 {
+        let mut random = Random(seed);
+        let machine = MACHINES[random.below(MACHINES.len() as u64) as usize];
+        let platform = platform(machine);
+        let slices = [0, 0, 12, 7, 6][platform.worker_count()];
+        let tables = 1 + random.below(3) as usize;
+        let workload = random_workload(&mut random, tables, slices);
+        let best = try_all(&workload, &platform, slices);
+        let is_worse = |planning: &Settings| {
+            let found = search(&workload, &platform, None, planning).expect("a scheme");
+            objective(&workload, &platform, &found) > best + f64::max(0.05 * best, 0.01) + 1e-9
+        };
+        worse += usize::from(is_worse(&planning));
+        without += usize::from(is_worse(&Settings { annealing: Annealing::None, ..planning }));
+    }
+    assert!(worse <= 1, "{worse} of 200 are more than 5% and 1% of the work from the best");
+    assert!(without > 5, "without annealing, only {without} are");
 }
 
 #[test]

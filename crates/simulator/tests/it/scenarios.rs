@@ -200,6 +200,38 @@ fn a_hot_key_is_left_alone_with_advice() {
 }
 
 #[test]
+fn calm_is_calm_however_hot_a_key_is() {
+    for kind in [MachineKind::TwoByEight, MachineKind::EightByTen] {
+        let mut scenario = scenario("hot-key", 100_000.0);
+        scenario.phases[0].seconds = 200.0;
+        let result = run(&scenario, kind);
+        let evaluated = |decision: &&Decision| matches!(decision.cause, Cause::Evaluated(_));
+        let evaluated = result.decisions.iter().filter(evaluated);
+        let at_s: Vec<f64> = evaluated.map(|decision| decision.at_ns as f64 * 1e-9).collect();
+        let later: Vec<f64> = at_s.iter().copied().filter(|at_s| *at_s > 10.0).collect();
+        // A minute, less the half of an interval in which a glance may come.
+        assert!(later.windows(2).all(|pair| pair[1] - pair[0] >= 60.0), "{at_s:?}");
+        assert!(at_s.len() - later.len() <= 8 && later.len() <= 3, "{at_s:?}");
+    }
+}
+
+#[test]
+fn an_end_that_grows_is_cut_off_when_that_pays() {
+    for kind in [MachineKind::Two, MachineKind::TwoByEight] {
+        let result = run(&scenario("growth", 100_000.0), kind);
+        let phase = &result.phases[0];
+        assert!(phase.over_static >= 1.45 && phase.settled_over_best >= 1.25, "{}", show(&result));
+        assert!(phase.repartitionings <= 13, "{}", show(&result));
+        // What comes of a change is what the one before has shown; the first ones are learnt from.
+        let late = result.promises.iter().filter(|promise| promise.at_s > 5.0);
+        let errors: Vec<f64> =
+            late.map(|promise| (promise.predicted_gain - promise.measured_gain).abs()).collect();
+        let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+        assert!(errors.len() >= 5 && mean <= 0.05, "{errors:?}");
+    }
+}
+
+#[test]
 fn a_load_that_ebbs_is_no_reason_to_change_what_is_right() {
     for kind in MachineKind::ALL {
         let result = run(&scenario("ebb", 50_000.0), kind);
