@@ -209,7 +209,7 @@ fn encode_binary(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
         Value::Bool(value) => out.push(u8::from(*value)),
         Value::Int(number) => match ty {
             SqlType::Int2 => out.extend_from_slice(&(*number as i16).to_be_bytes()),
-            SqlType::Int8 => out.extend_from_slice(&number.to_be_bytes()),
+            SqlType::Int8 | SqlType::Xid8 => out.extend_from_slice(&number.to_be_bytes()),
             _ => out.extend_from_slice(&(*number as u32).to_be_bytes()),
         },
         Value::Float(number) if ty == SqlType::Float4 => {
@@ -317,7 +317,7 @@ pub(crate) fn fit_integer(number: i64, ty: SqlType) -> Result<i64, SqlError> {
     let fits = match ty {
         SqlType::Int2 => i16::try_from(number).is_ok(),
         SqlType::Int4 => i32::try_from(number).is_ok(),
-        SqlType::Int8 => true,
+        SqlType::Int8 | SqlType::Xid8 => true,
         _ => u32::try_from(number).is_ok(),
     };
     if fits { Ok(number) } else { Err(out_of_range(ty)) }
@@ -330,7 +330,7 @@ pub(crate) fn fit_integer(number: i64, ty: SqlType) -> Result<i64, SqlError> {
 pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
     Ok(match ty {
         SqlType::Bool => Value::Bool(parse_bool(text)?),
-        SqlType::Int2 | SqlType::Int4 | SqlType::Int8 => Value::Int(parse_integer(text, ty)?),
+        SqlType::Int2 | SqlType::Int4 | SqlType::Int8 | SqlType::Xid8 => Value::Int(parse_integer(text, ty)?),
         _ if ty.is_oid() => match text.trim().parse::<u32>() {
             Ok(number) => Value::Int(i64::from(number)),
             Err(_) if ty == SqlType::Oid => return Err(invalid_text(ty, text)),
@@ -520,7 +520,7 @@ fn decode_binary(bytes: &[u8], ty: SqlType) -> Result<Value, SqlError> {
         },
         SqlType::Int2 => Value::Int(i16::from_be_bytes(bytes.try_into().map_err(|_| wrong())?).into()),
         SqlType::Int4 => Value::Int(i32::from_be_bytes(four()?).into()),
-        SqlType::Int8 => Value::Int(i64::from_be_bytes(eight()?)),
+        SqlType::Int8 | SqlType::Xid8 => Value::Int(i64::from_be_bytes(eight()?)),
         _ if ty.is_oid() => Value::Int(u32::from_be_bytes(four()?).into()),
         SqlType::Float4 => Value::Float(f32::from_be_bytes(four()?).into()),
         SqlType::Float8 => Value::Float(f64::from_be_bytes(eight()?)),

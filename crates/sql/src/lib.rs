@@ -45,6 +45,7 @@ mod procedures;
 mod record;
 #[cfg(test)]
 mod reference;
+mod regex;
 mod roles;
 mod schema;
 mod sequence;

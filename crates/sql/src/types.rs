@@ -62,6 +62,8 @@ pub enum SqlType {
     Regtype,
     /// `regnamespace`: a schema's number, shown as its name.
     Regnamespace,
+    /// `xid8`: the number of a transaction.
+    Xid8,
     /// `uuid`.
     Uuid,
     /// `jsonb`, kept as it was written.
@@ -122,7 +124,7 @@ pub enum SqlType {
 type TypeRow = (SqlType, u32, i16, &'static str, &'static str);
 
 /// All types.
-const TYPES: [TypeRow; 55] = [
+const TYPES: [TypeRow; 56] = [
     (SqlType::Bool, 16, 1, "bool", "boolean"),
     (SqlType::Bytea, 17, -1, "bytea", "bytea"),
     (SqlType::Char, 18, 1, "char", "\"char\""),
@@ -151,6 +153,7 @@ const TYPES: [TypeRow; 55] = [
     (SqlType::Regclass, 2205, 4, "regclass", "regclass"),
     (SqlType::Regtype, 2206, 4, "regtype", "regtype"),
     (SqlType::Regnamespace, 4089, 4, "regnamespace", "regnamespace"),
+    (SqlType::Xid8, 5069, 8, "xid8", "xid8"),
     (SqlType::Uuid, 2950, 16, "uuid", "uuid"),
     (SqlType::Jsonb, 3802, -1, "jsonb", "jsonb"),
     (SqlType::Record, 2249, -1, "record", "record"),
