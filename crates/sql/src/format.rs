@@ -14,6 +14,7 @@ use crate::datetime::{
 use crate::error::{SqlError, SqlState};
 use crate::interval::Interval;
 use crate::json::Json;
+use crate::network::Network;
 use crate::numeric::Numeric;
 use crate::types::SqlType;
 use crate::value::Value;
@@ -96,6 +97,7 @@ fn encode_text(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
             out.extend_from_slice(value.as_bytes());
             return;
         }
+        Value::Network(own) => text.push_str(&own.text(false)),
         Value::Bytes(bytes) => {
             text.push_str("\\x");
             for byte in bytes.iter() {
@@ -223,6 +225,7 @@ fn encode_binary(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
             }
             out.extend_from_slice(text.as_bytes());
         }
+        Value::Network(own) => own.encode(out),
         Value::Bytes(bytes) => out.extend_from_slice(bytes),
         Value::Date(days) => out.extend_from_slice(&days.wrapping_sub(EPOCH_DAYS).to_be_bytes()),
         Value::Time(time) => out.extend_from_slice(&time.to_be_bytes()),
@@ -340,6 +343,7 @@ pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
         SqlType::Numeric => Value::Numeric(Numeric::parse(text)?),
         SqlType::Bpchar => Value::text(without_padding(text)),
         SqlType::Bytea => Value::Bytes(parse_bytes(text)?),
+        SqlType::Inet | SqlType::Cidr => Value::Network(Network::parse(text, ty)?),
         SqlType::Date => Value::Date(parse_date(text)?),
         SqlType::Time => Value::Time(parse_time(text)?),
         SqlType::Timestamp => Value::Timestamp(parse_timestamp(text, false)?),
@@ -526,6 +530,7 @@ fn decode_binary(bytes: &[u8], ty: SqlType) -> Result<Value, SqlError> {
         SqlType::Float8 => Value::Float(f64::from_be_bytes(eight()?)),
         SqlType::Numeric => Value::Numeric(Numeric::decode_binary(bytes)?),
         SqlType::Bytea => Value::Bytes(bytes.into()),
+        SqlType::Inet | SqlType::Cidr => Value::Network(Network::decode(bytes, ty).ok_or_else(wrong)?),
         SqlType::Date => Value::Date(i32::from_be_bytes(four()?).checked_add(EPOCH_DAYS).ok_or_else(wrong)?),
         SqlType::Time => {
             let time = i64::from_be_bytes(eight()?);

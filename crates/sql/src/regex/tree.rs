@@ -62,13 +62,14 @@ impl Traits {
 
 fn traits(part: &Part) -> Traits {
     match part {
-        Part::Set(_) | Part::Place(_) | Part::Look { .. } => Traits::default(),
+        Part::Set(_) | Part::Place(_) | Part::Look { .. } | Part::Repeat { most: Some(0), .. } => {
+            Traits::default()
+        }
         Part::All(parts) => parts.iter().fold(Traits::default(), |all, part| all.with(traits(part))),
         Part::Any(parts) => {
             parts.iter().fold(Traits::of_taste(Some(Taste::Long)), |all, part| all.with(traits(part)))
         }
         Part::Group(_, part) => Traits { has_groups: true, ..traits(part) },
-        Part::Repeat { most: Some(0), .. } => Traits::default(),
         Part::Repeat { part, taste, .. } => Traits::of_taste(*taste).with(traits(part)),
     }
 }

@@ -1387,3 +1387,45 @@ select 'a' ~ 'a{1'
 select 'a' ~ 'a++'
 select regexp_like('a', 'a', 'z')
 select 'ab' ~ '()b|', 'b' ~ 'a|', regexp_match('b', 'a||b'), regexp_count('aXbX', '(?i)x'), regexp_instr('abcabc', 'c|ca', 1, 1, 1), regexp_substr('abcabc', 'c|ca'), 'a' ~ '(?:a){1,1}?$', regexp_match('aa', '(a)(?:){0}'), regexp_match('aab', '(a){0}b|(a+)b')
+-- Addresses of hosts and networks.
+select '10.1.2.3'::inet, '10.1.2.3/8'::inet, '10.0.0.0/8'::cidr, '10'::cidr, '192.168.1'::cidr, '172.16'::cidr, '::1'::inet, '2001:DB8:0:0::1/64'::inet, '::ffff:1.2.3.4'::inet, '::1.2.3.4'::inet, '2001:db8::/32'::cidr, '10.1/16'::inet
+select '10.1.2.3'::inet::text, '10.1.2.3/8'::inet::text, '10.1.2.3/8'::inet::cidr, '10.0.0.0/8'::cidr::inet, '1.2.3.4'::inet || 'x', concat('1.2.3.4'::inet, 'x'), pg_typeof('1.2.3.4'::inet), pg_typeof(network('1.2.3.4/8'))
+select '10.1'::inet
+select '10.1.2.256'::inet
+select '10.1.2.3/33'::inet
+select '10.1.2.3/8'::cidr
+select '1.2.3.4.5'::inet
+select 'g::1'::inet
+select ''::inet
+select 'x'::cidr
+select '10.1.2.3/x'::inet
+select '10.1.2.3'::inet = '10.1.2.3/32'::cidr, '10.0.0.0/8'::cidr < '10.0.0.0/9'::cidr, '10.1.2.3'::inet > '10.1.2.3/8', '1.2.3.4'::inet < '::1'::inet, '10.1.2.3'::inet in ('10.1.2.3', '10.1.2.4'), '10.0.0.0/8'::cidr between '9.0.0.0/8' and '11.0.0.0/8'
+select '10.1.2.3'::inet << '10.0.0.0/8'::cidr, '10.0.0.0/8'::cidr << '10.0.0.0/8', '10.0.0.0/8'::cidr <<= '10.0.0.0/8'::inet, '10.0.0.0/8'::cidr >> '10.1.2.3', '10.0.0.0/8'::cidr >>= '11.0.0.0/8'::cidr, '10.0.0.0/8'::cidr && '10.1.0.0/16'::cidr, '10.0.0.0/8'::cidr && '::/0', '10.1.2.3' << '10.0.0.0/8'::cidr
+select '10.1.2.3'::inet & '255.255.0.0'::inet, '10.1.2.3'::inet | '0.0.255.255', ~ '10.1.2.3/8'::inet, '10.1.2.3/8'::inet + 5, 5 + '10.1.2.3'::inet, '10.1.2.3'::inet - 4, '10.1.2.3'::inet - '10.1.2.0'::inet, '10.1.2.0'::inet - '10.1.2.3'::inet, '::5'::inet - '::1'
+select '255.255.255.255'::inet + 1
+select '1.2.3.4'::inet & '::1'::inet
+select '1.2.3.4'::inet - '::1'::inet
+select '::'::inet - 'ffff::'::inet
+select '1.2.3.4'::inet * 2
+select '1.2.3.4'::inet + '1.2.3.4'::inet
+select 1 - '1.2.3.4'::inet
+select '1.2.3.4'::inet = 5
+select host('10.1.2.3/8'), masklen('10.1.2.3/8'::cidr::inet)
+select host('10.1.2.3/8'::inet), masklen('10.1.2.3/8'::inet), network('10.1.2.3/8'::inet), netmask('10.1.2.3/8'::inet), hostmask('10.1.2.3/8'::inet), broadcast('10.1.2.3/8'::inet), family('::1'::inet), family('1.2.3.4'::inet), set_masklen('10.1.2.3/8'::inet, 16), set_masklen('10.1.0.0/16'::cidr, 8), set_masklen('10.1.2.3/8'::inet, -1), netmask('::1'::inet), broadcast('::1/64'::inet)
+select inet_merge('10.1.2.3/24'::inet, '10.1.5.3/24'::inet), inet_same_family('1.2.3.4'::inet, '::1'::inet), inet_merge('::1'::inet, '::1'::inet), hostmask('10.0.0.0/0'::inet), network('::1/0'::inet)
+select inet_merge('1.2.3.4'::inet, '::1'::inet)
+select set_masklen('1.2.3.4'::inet, 33)
+create table addresses (a inet primary key, n cidr unique, l inet[])
+insert into addresses values ('10.1.2.3', '10.0.0.0/8', '{1.2.3.4,::1}'), ('10.1.2.3/8', '10.1.0.0/16', array['5.6.7.8'::inet]), ('::1', '::/0', null), ('10.1.2.0/24', null, '{}') returning a, n
+insert into addresses values ('10.1.2.3/32')
+select a, n, l from addresses order by a desc
+select a from addresses where a = '10.1.2.3' or n = '10.1.0.0/16' order by a desc
+select a from addresses where a >= '10.1.2.0/24' and a < '::' order by a
+select a from addresses where a <<= '10.0.0.0/8' order by a
+select n, count(*), max(a), min(a) from addresses group by n order by n nulls first limit 2
+select l[1], '5.6.7.8' = any(l), array_agg(a) over (order by a rows unbounded preceding) from addresses where n is not null order by a
+update addresses set a = a + 1, n = a where a = '::1' returning a, n
+select to_json(a), row_to_json(r) from (select a from addresses where a << '10.0.0.0/8' order by a limit 1) r
+select typname, typlen, typcategory, typispreferred, typarray, typinput from pg_type where typname in ('inet', 'cidr') order by 1
+select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = 'addresses'::regclass and attnum > 0 order by attnum
+drop table addresses
