@@ -2,6 +2,7 @@
 //!
 //! Owns: the list of aggregates, their result types and their states. Never: forms groups; `exec` does.
 
+mod hypothetical;
 mod ordered;
 mod statistics;
 
@@ -15,6 +16,7 @@ use crate::plan::SortKey;
 use crate::types::SqlType;
 use crate::value::Value;
 
+pub(crate) use hypothetical::Hypothetical;
 pub(crate) use ordered::Ordered;
 use statistics::{Statistic, Sums};
 
@@ -33,6 +35,7 @@ pub(crate) enum Aggregate {
     BitXor,
     Statistic(Statistic),
     Ordered(Ordered),
+    Hypothetical(Hypothetical),
     StringAgg,
     ArrayAgg,
     JsonAgg,
@@ -157,6 +160,7 @@ impl Aggregate {
         matches!(
             self,
             Aggregate::ArrayAgg
+                | Aggregate::Hypothetical(_)
                 | Aggregate::JsonAgg
                 | Aggregate::JsonbAgg
                 | Aggregate::JsonObjectAgg
@@ -264,7 +268,7 @@ impl State {
         }
         let value = arguments.swap_remove(0);
         match call.aggregate {
-            Aggregate::Count | Aggregate::Statistic(_) => {}
+            Aggregate::Count | Aggregate::Statistic(_) | Aggregate::Hypothetical(_) => {}
             Aggregate::Sum | Aggregate::Avg => self.value = sum(&self.value, value, call.ty)?,
             Aggregate::Min | Aggregate::Max => {
                 let order = value.total_cmp(&self.value);
@@ -330,6 +334,9 @@ impl State {
     pub(crate) fn finish(mut self, call: &AggregateCall) -> Result<Value, SqlError> {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by(|(one, _), (other, _)| crate::plan::compare_keys(&call.order, one, other));
+        if let Aggregate::Hypothetical(hypothetical) = call.aggregate {
+            return Ok(hypothetical.finish(&call.order, &waiting));
+        }
         for (_, arguments) in waiting {
             self.count += 1;
             self.take(call, arguments)?;

@@ -9,6 +9,7 @@
 mod expr;
 mod from;
 mod functions;
+mod hypothetical;
 mod joins;
 mod operators;
 mod procedures;

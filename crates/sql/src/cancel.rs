@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -262,9 +262,20 @@ struct Known {
 pub(crate) struct Connections {
     known: Mutex<HashMap<i32, Known>>,
     pub(crate) advisory: Advisory,
+    /// The last number that a transaction was given.
+    transactions: AtomicI64,
 }
 
 impl Connections {
+    /// A number for a transaction, greater than all before it, those before the last restart included: it is at least the number of
+    /// microseconds since 1970-01-01.
+    pub(crate) fn next_transaction(&self) -> i64 {
+        let now = crate::session::now();
+        let next = |last: i64| Some(now.max(last + 1));
+        let last = self.transactions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        now.max(last.unwrap_or(0) + 1)
+    }
+
     fn by_number(&self) -> MutexGuard<'_, HashMap<i32, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

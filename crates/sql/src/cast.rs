@@ -49,6 +49,8 @@ pub(crate) fn castability(from: SqlType, to: SqlType) -> Option<Castability> {
         (Timestamptz, Timestamp | Date | Time) | (Timestamp, Date | Time) | (SqlType::Interval, Time) => {
             Some(Castability::Assignment)
         }
+        (SqlType::Cidr, SqlType::Inet) => Some(Castability::Implicit),
+        (SqlType::Inet, SqlType::Cidr) => Some(Castability::Assignment),
         (Bool, Int4) | (Int4, Bool) => Some(Castability::Explicit),
         (Numeric, Bool) | (Bool, Numeric) => None,
         (one, other) if one.is_oid() && other.is_oid() => Some(Castability::Implicit),
@@ -130,6 +132,7 @@ fn convert(value: Value, from: SqlType, to: SqlType, schema: &Schema) -> Result<
         return Ok(match value {
             Value::Text(text) if to == SqlType::Bpchar => Value::text(without_padding(&text)),
             Value::Text(text) => Value::Text(text),
+            Value::Network(own) => Value::from(own.text(true)),
             Value::Bool(value) => Value::text(if value { "true" } else { "false" }),
             Value::Int(number) if from.is_oid() && from != SqlType::Oid => {
                 Value::from(name_of(number as u32, from, schema))
@@ -139,6 +142,7 @@ fn convert(value: Value, from: SqlType, to: SqlType, schema: &Schema) -> Result<
     }
     match (value, to) {
         (Value::Text(text), _) => parse(&text, to),
+        (Value::Network(own), _) => Ok(Value::Network(own.of_type(to))),
         (Value::Int(number), SqlType::Bool) => Ok(Value::Bool(number != 0)),
         (Value::Date(days), SqlType::Timestamp | SqlType::Timestamptz) => {
             Ok(Value::Timestamp(i64::from(days) * DAY))

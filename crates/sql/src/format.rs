@@ -14,6 +14,7 @@ use crate::datetime::{
 use crate::error::{SqlError, SqlState};
 use crate::interval::Interval;
 use crate::json::Json;
+use crate::network::Network;
 use crate::numeric::Numeric;
 use crate::types::SqlType;
 use crate::value::Value;
@@ -96,6 +97,7 @@ fn encode_text(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
             out.extend_from_slice(value.as_bytes());
             return;
         }
+        Value::Network(own) => text.push_str(&own.text(false)),
         Value::Bytes(bytes) => {
             text.push_str("\\x");
             for byte in bytes.iter() {
@@ -209,7 +211,7 @@ fn encode_binary(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
         Value::Bool(value) => out.push(u8::from(*value)),
         Value::Int(number) => match ty {
             SqlType::Int2 => out.extend_from_slice(&(*number as i16).to_be_bytes()),
-            SqlType::Int8 => out.extend_from_slice(&number.to_be_bytes()),
+            SqlType::Int8 | SqlType::Xid8 => out.extend_from_slice(&number.to_be_bytes()),
             _ => out.extend_from_slice(&(*number as u32).to_be_bytes()),
         },
         Value::Float(number) if ty == SqlType::Float4 => {
@@ -223,6 +225,7 @@ fn encode_binary(value: &Value, ty: SqlType, out: &mut Vec<u8>) {
             }
             out.extend_from_slice(text.as_bytes());
         }
+        Value::Network(own) => own.encode(out),
         Value::Bytes(bytes) => out.extend_from_slice(bytes),
         Value::Date(days) => out.extend_from_slice(&days.wrapping_sub(EPOCH_DAYS).to_be_bytes()),
         Value::Time(time) => out.extend_from_slice(&time.to_be_bytes()),
@@ -317,7 +320,7 @@ pub(crate) fn fit_integer(number: i64, ty: SqlType) -> Result<i64, SqlError> {
     let fits = match ty {
         SqlType::Int2 => i16::try_from(number).is_ok(),
         SqlType::Int4 => i32::try_from(number).is_ok(),
-        SqlType::Int8 => true,
+        SqlType::Int8 | SqlType::Xid8 => true,
         _ => u32::try_from(number).is_ok(),
     };
     if fits { Ok(number) } else { Err(out_of_range(ty)) }
@@ -330,7 +333,7 @@ pub(crate) fn fit_integer(number: i64, ty: SqlType) -> Result<i64, SqlError> {
 pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
     Ok(match ty {
         SqlType::Bool => Value::Bool(parse_bool(text)?),
-        SqlType::Int2 | SqlType::Int4 | SqlType::Int8 => Value::Int(parse_integer(text, ty)?),
+        SqlType::Int2 | SqlType::Int4 | SqlType::Int8 | SqlType::Xid8 => Value::Int(parse_integer(text, ty)?),
         _ if ty.is_oid() => match text.trim().parse::<u32>() {
             Ok(number) => Value::Int(i64::from(number)),
             Err(_) if ty == SqlType::Oid => return Err(invalid_text(ty, text)),
@@ -340,6 +343,7 @@ pub fn parse(text: &str, ty: SqlType) -> Result<Value, SqlError> {
         SqlType::Numeric => Value::Numeric(Numeric::parse(text)?),
         SqlType::Bpchar => Value::text(without_padding(text)),
         SqlType::Bytea => Value::Bytes(parse_bytes(text)?),
+        SqlType::Inet | SqlType::Cidr => Value::Network(Network::parse(text, ty)?),
         SqlType::Date => Value::Date(parse_date(text)?),
         SqlType::Time => Value::Time(parse_time(text)?),
         SqlType::Timestamp => Value::Timestamp(parse_timestamp(text, false)?),
@@ -520,12 +524,13 @@ fn decode_binary(bytes: &[u8], ty: SqlType) -> Result<Value, SqlError> {
         },
         SqlType::Int2 => Value::Int(i16::from_be_bytes(bytes.try_into().map_err(|_| wrong())?).into()),
         SqlType::Int4 => Value::Int(i32::from_be_bytes(four()?).into()),
-        SqlType::Int8 => Value::Int(i64::from_be_bytes(eight()?)),
+        SqlType::Int8 | SqlType::Xid8 => Value::Int(i64::from_be_bytes(eight()?)),
         _ if ty.is_oid() => Value::Int(u32::from_be_bytes(four()?).into()),
         SqlType::Float4 => Value::Float(f32::from_be_bytes(four()?).into()),
         SqlType::Float8 => Value::Float(f64::from_be_bytes(eight()?)),
         SqlType::Numeric => Value::Numeric(Numeric::decode_binary(bytes)?),
         SqlType::Bytea => Value::Bytes(bytes.into()),
+        SqlType::Inet | SqlType::Cidr => Value::Network(Network::decode(bytes, ty).ok_or_else(wrong)?),
         SqlType::Date => Value::Date(i32::from_be_bytes(four()?).checked_add(EPOCH_DAYS).ok_or_else(wrong)?),
         SqlType::Time => {
             let time = i64::from_be_bytes(eight()?);

@@ -13,6 +13,7 @@ mod elements;
 mod encodings;
 mod intervals;
 mod making;
+mod networks;
 mod numbers;
 mod octets;
 mod patterns;
@@ -30,6 +31,7 @@ use crate::value::Value;
 
 pub(crate) use documents::{canonical, json_array, json_object};
 pub(crate) use elements::DocumentRows;
+pub(crate) use networks::network_operator;
 pub(crate) use session::{NEEDS_LOCK, changes_session, nothing, out_of_place};
 pub(crate) use sizes::tells_of_sizes;
 pub(crate) use system::{NEEDS_BLOCK, NEEDS_SET};
@@ -146,6 +148,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Function> {
         .chain(octets::FUNCTIONS)
         .chain(patterns::FUNCTIONS)
         .chain(numbers::FUNCTIONS)
+        .chain(networks::FUNCTIONS)
         .chain(curves::FUNCTIONS)
         .chain(buckets::FUNCTIONS)
         .chain(intervals::FUNCTIONS)

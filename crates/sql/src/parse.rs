@@ -8,7 +8,9 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan, Tokenizer};
 
 use crate::error::{SqlError, SqlState};
+pub(crate) use forms::ROWS_FROM;
 
+mod forms;
 mod users;
 
 /// The longest text of statements, in bytes.
@@ -41,7 +43,7 @@ pub(crate) fn statements(text: &str) -> Result<Vec<Statement>, SqlError> {
         return Ok(vec![statement]);
     }
     check_chains(&tokens)?;
-    let tokens = users::turned(tokens);
+    let tokens = forms::turned(users::turned(tokens));
     let parsed = Parser::new(&dialect).with_tokens_with_locations(tokens).parse_statements();
     parsed.map_err(|error| syntax_error(&error, text))
 }

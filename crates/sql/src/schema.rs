@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{SqlError, SqlState};
 use crate::format::Format;
+use crate::network::Network;
 use crate::numeric::Numeric;
 use crate::procedures::SqlProcedures;
 use crate::roles::Roles;
@@ -307,7 +308,7 @@ pub(crate) fn stored_type(ty: SqlType, modifier: Modifier) -> Result<ColumnType,
         | SqlType::Name
         | SqlType::Json
         | SqlType::Jsonb => ColumnType::String,
-        SqlType::Bytea | SqlType::Interval => ColumnType::VarBytes,
+        SqlType::Bytea | SqlType::Interval | SqlType::Inet | SqlType::Cidr => ColumnType::VarBytes,
         SqlType::Date => ColumnType::Date,
         SqlType::Timestamp | SqlType::Timestamptz => ColumnType::Timestamp,
         SqlType::Uuid => ColumnType::Uuid,
@@ -381,6 +382,7 @@ pub(crate) fn to_stored(value: &Value, column: &ColumnEntry) -> Stored {
         },
         Value::Text(text) => Stored::Text(text.as_ref().to_owned()),
         Value::Bytes(bytes) => Stored::Bytes(bytes.to_vec()),
+        Value::Network(own) => Stored::Bytes(own.to_bytes()),
         Value::Date(days) => Stored::Date(*days),
         Value::Timestamp(moment) => Stored::Timestamp(*moment),
         Value::Uuid(uuid) => Stored::Uuid(*uuid),
@@ -415,6 +417,9 @@ pub(crate) fn from_stored(stored: Stored, ty: SqlType) -> Value {
                 Value::Numeric(Numeric { unscaled: digits, scale: *scale })
             }
             (SqlType::Bytea, _) => Value::Bytes(bytes.into()),
+            (SqlType::Inet | SqlType::Cidr, _) => {
+                Network::of_bytes(&bytes, ty).map_or(Value::Null, Value::Network)
+            }
             // A program that writes such a table by itself may write what is no value: it is read as NULL.
             _ => crate::format::decode(&bytes, ty, Format::Binary).unwrap_or(Value::Null),
         },

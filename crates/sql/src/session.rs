@@ -4,7 +4,7 @@
 //! sequences, settings, advisory locks. Never: changes a setting; the connection does when the statement has ended.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -89,6 +89,11 @@ pub(crate) struct Taken {
     has_locks: AtomicBool,
     /// The microseconds for which the statement is still to sleep.
     to_sleep: AtomicU64,
+    /// The number of the transaction, if it has asked for it; else 0.
+    transaction: AtomicI64,
+    /// Set if `setseed` has been called.
+    is_seeded: AtomicBool,
+    random: Mutex<Random>,
     done: Mutex<Done>,
 }
 
@@ -147,8 +152,37 @@ impl Taken {
         std::mem::take(&mut *self.done()).settings
     }
 
+    /// The number of the transaction, of `next` if it has none yet.
+    pub(crate) fn transaction(&self, next: impl FnOnce() -> i64) -> i64 {
+        match self.transaction.load(Ordering::Relaxed) {
+            0 => {
+                let number = next();
+                self.transaction.store(number, Ordering::Relaxed);
+                number
+            }
+            number => number,
+        }
+    }
+
+    /// Has `random` go on from a seed.
+    pub(crate) fn seed(&self, seed: f64) {
+        *self.random.lock().unwrap_or_else(PoisonError::into_inner) = Random::of(seed);
+        self.is_seeded.store(true, Ordering::Relaxed);
+    }
+
+    /// The next number of `random` behind a seed; `None` if there is none.
+    pub(crate) fn seeded(&self) -> Option<f64> {
+        if !self.is_seeded.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(self.random.lock().unwrap_or_else(PoisonError::into_inner).next())
+    }
+
     /// Ends the transaction; returns true if it may have advisory locks.
     pub(crate) fn end_transaction(&self) -> bool {
+        if self.transaction.load(Ordering::Relaxed) != 0 {
+            self.transaction.store(0, Ordering::Relaxed);
+        }
         self.has_locks.swap(false, Ordering::Relaxed)
     }
 
@@ -164,6 +198,32 @@ impl Taken {
 
     pub(crate) fn last(&self) -> Option<i64> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).1
+    }
+}
+
+/// The state of `random` behind `setseed`: xoroshiro128**, seeded as PostgreSQL 15 does, so that its numbers are the same.
+#[derive(Debug, Default)]
+struct Random([u64; 2]);
+
+impl Random {
+    fn of(seed: f64) -> Random {
+        let mut seed = (((1_u64 << 52) - 1) as f64 * seed) as i64 as u64;
+        let mut mixed = || {
+            seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let value = (seed ^ (seed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            value ^ (value >> 31)
+        };
+        Random([mixed(), mixed()])
+    }
+
+    /// The next number, from 0 to below 1.
+    fn next(&mut self) -> f64 {
+        let Random([first, second]) = *self;
+        let both = second ^ first;
+        let bits = first.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
+        *self = Random([first.rotate_left(24) ^ both ^ (both << 16), both.rotate_left(37)]);
+        (bits >> 12) as f64 / (1_u64 << 52) as f64
     }
 }
 

@@ -62,6 +62,12 @@ pub enum SqlType {
     Regtype,
     /// `regnamespace`: a schema's number, shown as its name.
     Regnamespace,
+    /// `inet`: a host, and its network.
+    Inet,
+    /// `cidr`: a network.
+    Cidr,
+    /// `xid8`: the number of a transaction.
+    Xid8,
     /// `uuid`.
     Uuid,
     /// `jsonb`, kept as it was written.
@@ -114,6 +120,10 @@ pub enum SqlType {
     JsonArray,
     /// `jsonb[]`.
     JsonbArray,
+    /// `cidr[]`.
+    CidrArray,
+    /// `inet[]`.
+    InetArray,
     /// `aclitem[]`: privileges, of catalogs, as texts.
     AclItemArray,
 }
@@ -122,7 +132,7 @@ pub enum SqlType {
 type TypeRow = (SqlType, u32, i16, &'static str, &'static str);
 
 /// All types.
-const TYPES: [TypeRow; 55] = [
+const TYPES: [TypeRow; 60] = [
     (SqlType::Bool, 16, 1, "bool", "boolean"),
     (SqlType::Bytea, 17, -1, "bytea", "bytea"),
     (SqlType::Char, 18, 1, "char", "\"char\""),
@@ -151,6 +161,9 @@ const TYPES: [TypeRow; 55] = [
     (SqlType::Regclass, 2205, 4, "regclass", "regclass"),
     (SqlType::Regtype, 2206, 4, "regtype", "regtype"),
     (SqlType::Regnamespace, 4089, 4, "regnamespace", "regnamespace"),
+    (SqlType::Cidr, 650, -1, "cidr", "cidr"),
+    (SqlType::Inet, 869, -1, "inet", "inet"),
+    (SqlType::Xid8, 5069, 8, "xid8", "xid8"),
     (SqlType::Uuid, 2950, 16, "uuid", "uuid"),
     (SqlType::Jsonb, 3802, -1, "jsonb", "jsonb"),
     (SqlType::Record, 2249, -1, "record", "record"),
@@ -177,11 +190,13 @@ const TYPES: [TypeRow; 55] = [
     (SqlType::IntervalArray, 1187, -1, "_interval", "interval[]"),
     (SqlType::JsonArray, 199, -1, "_json", "json[]"),
     (SqlType::JsonbArray, 3807, -1, "_jsonb", "jsonb[]"),
+    (SqlType::CidrArray, 651, -1, "_cidr", "cidr[]"),
+    (SqlType::InetArray, 1041, -1, "_inet", "inet[]"),
     (SqlType::AclItemArray, 1034, -1, "_aclitem", "aclitem[]"),
 ];
 
 /// Array types and the types of their elements.
-const ARRAYS: [(SqlType, SqlType); 22] = [
+const ARRAYS: [(SqlType, SqlType); 24] = [
     (SqlType::BoolArray, SqlType::Bool),
     (SqlType::CharArray, SqlType::Char),
     (SqlType::NameArray, SqlType::Name),
@@ -204,6 +219,8 @@ const ARRAYS: [(SqlType, SqlType); 22] = [
     (SqlType::IntervalArray, SqlType::Interval),
     (SqlType::JsonArray, SqlType::Json),
     (SqlType::JsonbArray, SqlType::Jsonb),
+    (SqlType::CidrArray, SqlType::Cidr),
+    (SqlType::InetArray, SqlType::Inet),
 ];
 
 /// Words for types in statements that are neither their name in `pg_type` nor their name in SQL.
@@ -285,6 +302,12 @@ impl SqlType {
     #[must_use]
     pub fn array(self) -> Option<SqlType> {
         ARRAYS.iter().find(|(_, element)| *element == self).map(|(array, _)| *array)
+    }
+
+    /// Returns true for the types of addresses, `inet` and `cidr`.
+    #[must_use]
+    pub fn is_network(self) -> bool {
+        matches!(self, SqlType::Inet | SqlType::Cidr)
     }
 
     /// Returns true for the integer types of tables: `smallint`, `integer`, `bigint`.

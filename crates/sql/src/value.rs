@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::interval::Interval;
+use crate::network::Network;
 use crate::numeric::Numeric;
 use crate::record::Record;
 use crate::types::SqlType;
@@ -38,6 +39,8 @@ pub enum Value {
     Interval(Interval),
     /// A `uuid`.
     Uuid([u8; 16]),
+    /// An `inet` or a `cidr`.
+    Network(Network),
     /// An array, of one dimension.
     Array(Arc<[Value]>),
     /// A composite value.
@@ -91,6 +94,8 @@ impl Value {
             Value::Timestamp(_) => SqlType::Timestamp,
             Value::Interval(_) => SqlType::Interval,
             Value::Uuid(_) => SqlType::Uuid,
+            Value::Network(own) if own.is_cidr => SqlType::Cidr,
+            Value::Network(_) => SqlType::Inet,
             Value::Record(_) => SqlType::Record,
             Value::Array(elements) => elements
                 .iter()
@@ -120,6 +125,7 @@ impl Value {
             }
             (Value::Interval(one), Value::Interval(other)) => one.cmp(other),
             (Value::Uuid(one), Value::Uuid(other)) => one.cmp(other),
+            (Value::Network(one), Value::Network(other)) => one.cmp(other),
             (Value::Array(one), Value::Array(other)) => compare_lists(one.iter(), other.iter()),
             (Value::Record(one), Value::Record(other)) => compare_lists(one.values(), other.values()),
             // The binder brings both sides to one type.
@@ -143,6 +149,7 @@ impl Value {
             Value::Array(_) => 11,
             Value::Interval(_) => 12,
             Value::Record(_) => 13,
+            Value::Network(_) => 14,
         }
     }
 }
@@ -193,6 +200,7 @@ impl Hash for Value {
             Value::Bytes(bytes) => bytes.hash(state),
             Value::Date(days) => days.hash(state),
             Value::Uuid(uuid) => uuid.hash(state),
+            Value::Network(own) => own.hash(state),
             Value::Interval(span) => span.hash(state),
             Value::Array(elements) => elements.hash(state),
             Value::Record(record) => record.hash(state),

@@ -122,6 +122,15 @@ impl Binder<'_> {
             ast::Expr::ILike { negated, any: false, expr, pattern, escape_char } => self
                 .like(expr, pattern, escape_char.as_deref(), true)
                 .map(|bound| negate(*negated, bound.expr)),
+            ast::Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+                let value = self.expr(expr)?;
+                let mut of_pattern = vec![self.expr(pattern)?];
+                if let Some(escape) = escape_char {
+                    of_pattern.push(self.expr(escape)?);
+                }
+                let pattern = self.call("similar_to_escape", of_pattern)?;
+                self.call("textregexeq", vec![value, pattern]).map(|bound| negate(*negated, bound.expr))
+            }
             ast::Expr::AnyOp { left, compare_op, right, .. } => self.any(left, compare_op, right, false),
             ast::Expr::AllOp { left, compare_op, right } => self.any(left, compare_op, right, true),
             _ => self.special_call(expr),

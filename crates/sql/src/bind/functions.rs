@@ -3,7 +3,7 @@
 use sqlparser::ast;
 
 use super::{Binder, Typed, ident, object_name};
-use crate::aggregate::{Aggregate, AggregateCall, Ordered};
+use crate::aggregate::{Aggregate, AggregateCall, Hypothetical, Ordered};
 use crate::cast::{Castability, castability};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Expr, SubqueryKind};
@@ -25,7 +25,8 @@ impl Binder<'_> {
             Some(Aggregate::Ordered(ordered)) => Some(ordered),
             _ => None,
         };
-        check_order_of_group(&name, ordered, function)?;
+        let hypothetical = Hypothetical::named(&name).filter(|_| !function.within_group.is_empty());
+        check_order_of_group(&name, ordered.is_some() || hypothetical.is_some(), function)?;
         if let Some(over) = &function.over {
             return self.window(function, over);
         }
@@ -47,6 +48,9 @@ impl Binder<'_> {
             }
             ast::FunctionArguments::List(list) => Some(list),
         };
+        if let Some(hypothetical) = hypothetical {
+            return self.aggregate(|binder| binder.hypothetical_call(hypothetical, &name, list, function));
+        }
         if let Some(ordered) = ordered {
             return self.aggregate(|binder| binder.ordered_call(ordered, &name, list, function));
         }
@@ -200,7 +204,7 @@ impl Binder<'_> {
         })
     }
 
-    fn set_inside(&mut self, is_inside: bool) {
+    pub(super) fn set_inside(&mut self, is_inside: bool) {
         if let Some(grouping) = self.scopes.last_mut().and_then(|scope| scope.grouping.as_mut()) {
             grouping.is_inside = is_inside;
         }
@@ -319,6 +323,15 @@ impl Binder<'_> {
                 if ty.element().is_none() {
                     return Err(no_function(name, &arguments.types()));
                 }
+                return self.table_call(name, arguments).map(|call| Typed::new(call.expr, ty));
+            }
+            "array_fill" => {
+                let filled = arguments.values.first().map_or(SqlType::Unknown, |value| value.ty);
+                if filled == SqlType::Unknown {
+                    let message = "could not determine polymorphic type because input has type unknown";
+                    return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message));
+                }
+                let ty = filled.array().ok_or_else(|| no_function(name, &arguments.types()))?;
                 return self.table_call(name, arguments).map(|call| Typed::new(call.expr, ty));
             }
             "array_position" | "array_positions" => {
@@ -522,21 +535,17 @@ fn resolve(
 }
 
 /// Refuses the order of a group where there is none, and its lack where there has to be one.
-fn check_order_of_group(
-    name: &str,
-    ordered: Option<Ordered>,
-    function: &ast::Function,
-) -> Result<(), SqlError> {
+fn check_order_of_group(name: &str, is_ordered: bool, function: &ast::Function) -> Result<(), SqlError> {
     let wrong = |message: String| Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message));
-    match (ordered, function.within_group.is_empty()) {
-        (Some(_), _) if function.over.is_some() => {
+    match (is_ordered, function.within_group.is_empty()) {
+        (true, _) if function.over.is_some() => {
             Err(SqlError::unsupported(format!("OVER for ordered-set aggregate {name}")))
         }
-        (Some(_), true) => wrong(format!("WITHIN GROUP is required for ordered-set aggregate {name}")),
-        (None, false) if Aggregate::named(name).is_some() => {
+        (true, true) => wrong(format!("WITHIN GROUP is required for ordered-set aggregate {name}")),
+        (false, false) if Aggregate::named(name).is_some() => {
             wrong(format!("{name} is not an ordered-set aggregate, so it cannot have WITHIN GROUP"))
         }
-        (None, false) => wrong(format!("WITHIN GROUP specified, but {name} is not an aggregate function")),
+        (false, false) => wrong(format!("WITHIN GROUP specified, but {name} is not an aggregate function")),
         _ => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use super::{Binder, Typed, null};
 use crate::cast::{Castability, castability};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{ArithmeticOp, CompareOp, Expr};
+use crate::functions::network_operator;
 use crate::types::{Modifier, SqlType};
 use crate::value::Value;
 
@@ -51,6 +52,9 @@ impl Binder<'_> {
             }
             UnaryOperator::BitwiseNot => {
                 let inner = self.expr(expr)?;
+                if inner.ty.is_network() {
+                    return self.call("inetnot", vec![inner]);
+                }
                 if !inner.ty.is_integer() {
                     return Err(no_operator("~", None, inner.ty));
                 }
@@ -120,6 +124,16 @@ impl Binder<'_> {
         let (one, other) = (self.expr(left)?, self.expr(right)?);
         if let Some(op) = compare_op(&name) {
             return self.comparison(op, one, other);
+        }
+        if let Some(function) = network_operator(&name, other.ty).filter(|_| one.ty.is_network()) {
+            return self.call(function, vec![one, other]);
+        }
+        if other.ty.is_network() && (name == "+" || one.ty == SqlType::Unknown) {
+            let function = network_operator(&name, one.ty).filter(|_| one.ty != SqlType::Text);
+            if let Some(function) = function {
+                let arguments = if name == "+" { vec![other, one] } else { vec![one, other] };
+                return self.call(function, arguments);
+            }
         }
         match &*name {
             "||" if !is_document(one.ty) && !is_document(other.ty) => self.concat(one, other),

@@ -401,8 +401,9 @@ fn aggregates(expr: &ast::Expr) -> bool {
     };
     match expr {
         Function(function) => {
-            let is_aggregate =
-                object_name(&function.name).is_ok_and(|(_, name)| Aggregate::named(&name).is_some());
+            let is_aggregate = object_name(&function.name)
+                .is_ok_and(|(_, name)| Aggregate::named(&name).is_some())
+                || !function.within_group.is_empty();
             let inside = match &function.args {
                 ast::FunctionArguments::List(list) => {
                     list.args.iter().filter_map(argument_value).any(aggregates)

@@ -8,9 +8,10 @@ use super::from::From;
 use super::functions::{Arguments, no_function};
 use super::{Binder, Scope, ScopeColumn, Typed, ident, object_name};
 use crate::cast::Castability;
-use crate::error::SqlError;
+use crate::error::{SqlError, SqlState};
 use crate::expr::Expr;
 use crate::functions::DocumentRows;
+use crate::parse::ROWS_FROM;
 use crate::plan::{Node, OutputColumn, Query, RowsFunction};
 use crate::record;
 use crate::types::{Modifier, SqlType};
@@ -37,7 +38,16 @@ impl Binder<'_> {
         columns: &mut Vec<ScopeColumn>,
     ) -> Result<From, SqlError> {
         let (_, function) = object_name(call.name)?;
-        let known = alias.map_or(function, |alias| ident(&alias.name));
+        // Functions side by side have the name of the first one.
+        let first = match call.arguments {
+            [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Function(first))), ..]
+                if function == ROWS_FROM =>
+            {
+                object_name(&first.name)?.1
+            }
+            _ => function,
+        };
+        let known = alias.map_or(first, |alias| ident(&alias.name));
         let offset = columns.len();
         let bound = self.rows_of_call(call, known, alias, columns)?;
         if let [only] = &mut columns[offset..] {
@@ -90,6 +100,9 @@ impl Binder<'_> {
 
     fn query_of_call(&mut self, call: RowsCall<'_>, known: &str) -> Result<Query, SqlError> {
         let (_, name) = object_name(call.name)?;
+        if name == ROWS_FROM {
+            return self.functions_together(call.arguments, known);
+        }
         let arguments = self.arguments(call.arguments, &name)?;
         if name == "pg_get_keywords" && arguments.values.is_empty() {
             return Ok(keywords());
@@ -112,6 +125,58 @@ impl Binder<'_> {
         let field = |at| Expr::Field(Box::new(Expr::Column(0)), at);
         let root = Node::Project(Box::new(root), (0..fields.len()).map(field).collect());
         Ok(Query { root, columns: fields.into_iter().map(|(name, ty)| column(name, ty)).collect() })
+    }
+
+    /// The rows of several functions side by side (ROWS FROM); NULL behind the end of those that have fewer.
+    fn functions_together(&mut self, calls: &[ast::FunctionArg], known: &str) -> Result<Query, SqlError> {
+        let (mut functions, mut exprs, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+        for call in calls {
+            let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(ast::Expr::Function(function))) = call
+            else {
+                return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("{call} in ROWS FROM is no call")));
+            };
+            let ast::FunctionArguments::List(list) = &function.args else {
+                return Err(SqlError::unsupported(format!("{call} in ROWS FROM")));
+            };
+            if function.over.is_some() || function.filter.is_some() || !list.clauses.is_empty() {
+                return Err(SqlError::unsupported(format!("{call} in ROWS FROM")));
+            }
+            let (_, name) = object_name(&function.name)?;
+            let arguments = self.arguments(&list.args, &name)?;
+            if name == "unnest" && arguments.values.len() > 1 && arguments.names.is_empty() {
+                for array in arguments.values {
+                    let one = Arguments { values: vec![array], names: Vec::new() };
+                    let (rows, arguments, ty) = self.rows_call("unnest", one)?;
+                    exprs.push(Expr::Column(functions.len()));
+                    functions.push((rows, arguments));
+                    columns.push(column("unnest", ty));
+                }
+                continue;
+            }
+            let at = Expr::Column(functions.len());
+            if !returns_rows(&name) {
+                // A function of one value is a list of one.
+                let typed = self.call_with(&name, arguments)?;
+                functions.push((RowsFunction::Unnest, vec![Expr::Array(vec![typed.expr])]));
+                exprs.push(at);
+                columns.push(column(if calls.len() == 1 { known } else { &name }, typed.ty));
+                continue;
+            }
+            let (rows, arguments, ty) = self.rows_call(&name, arguments)?;
+            functions.push((rows, arguments));
+            let fields = record::fields(rows.modifier());
+            if fields.is_empty() {
+                exprs.push(at);
+                let own = if calls.len() == 1 { known } else { &name };
+                columns.push(column(rows.column_name().unwrap_or(own), ty));
+                continue;
+            }
+            exprs.extend((0..fields.len()).map(|field| Expr::Field(Box::new(at.clone()), field)));
+            columns.extend(fields.into_iter().map(|(name, ty)| column(name, ty)));
+        }
+        let input = Box::new(Node::Values(vec![Vec::new()]));
+        let root = Node::Project(Box::new(Node::ProjectSet { input, functions }), exprs);
+        Ok(Query { root, columns })
     }
 
     /// The elements of several arrays, each in a column; NULL behind the end of those that are shorter.

@@ -496,9 +496,6 @@ impl Binder<'_> {
     fn returning(&mut self, items: Option<&[ast::SelectItem]>) -> Result<Returning, SqlError> {
         let Some(items) = items else { return Ok(None) };
         let (exprs, columns): (Vec<Expr>, Vec<OutputColumn>) = self.items(items)?.into_iter().unzip();
-        if exprs.iter().any(|expr| !expr.subqueries().is_empty()) {
-            return Err(SqlError::unsupported("a subquery in RETURNING"));
-        }
         Ok(Some((exprs, columns)))
     }
 }

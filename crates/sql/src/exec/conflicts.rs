@@ -9,7 +9,7 @@ use atrapos::catalog::Value as Stored;
 use atrapos::{Abort, AbortReason, DynRow, Revision};
 
 use super::scan::{decode, key_of};
-use super::writes::{Returned, Revised, explain, revised, stored};
+use super::writes::{Returned, Revised, explain, revised, stored, subqueries_of};
 use super::{Exec, Fail, check_row};
 use crate::error::{SqlError, SqlState};
 use crate::expr::{Env, Expr, Row, Subquery};
@@ -23,6 +23,15 @@ enum Decided {
     Update(Vec<Stored>, Vec<(usize, Stored)>, Row),
     /// The row of this key goes, and another comes.
     Move(Vec<Stored>, Row),
+}
+
+impl Decided {
+    /// The row as it is then.
+    fn row(&self) -> &Row {
+        match self {
+            Decided::Insert(row) | Decided::Update(_, _, row) | Decided::Move(_, row) => row,
+        }
+    }
 }
 
 #[cold]
@@ -64,7 +73,8 @@ impl Exec<'_, '_> {
         let subqueries: Vec<Arc<Subquery>> = exprs.flat_map(Expr::subqueries).collect();
         // A row with another key goes and comes again.
         let moves = assignments.iter().any(|(column, _)| insert.table.is_in_key(*column));
-        let is_direct = subqueries.is_empty() && !moves;
+        let looks_up = !subqueries_of(insert.returning.as_ref()).is_empty();
+        let is_direct = subqueries.is_empty() && !moves && !looks_up;
         let (mut changed, mut decided) = (HashSet::new(), Vec::new());
         let (mut count, mut returned) = (0, Vec::new());
         for source in rows {
@@ -77,6 +87,9 @@ impl Exec<'_, '_> {
             if !assignments.is_empty() && changed.contains(&key) {
                 return Err(second_time().into());
             }
+            if !is_direct && !key.is_empty() && changed.contains(&key) {
+                continue;
+            }
             if is_direct {
                 let Some(put) = self.put(insert, row).await? else { continue };
                 self.return_row(insert.returning.as_ref(), &put, &mut returned)?;
@@ -87,10 +100,16 @@ impl Exec<'_, '_> {
             }
             changed.insert(key);
         }
-        for next in decided {
-            let row = self.write(insert, next).await?;
-            self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
-            count += 1;
+        if !is_direct {
+            let rows = decided.iter().map(Decided::row);
+            let before = self.returned_before(insert.returning.as_ref(), rows).await?;
+            let returning = if before.is_some() { None } else { insert.returning.as_ref() };
+            returned = before.unwrap_or_default();
+            for next in decided {
+                let row = self.write(insert, next).await?;
+                self.return_row(returning, &row, &mut returned)?;
+                count += 1;
+            }
         }
         Ok((count, insert.returning.as_ref().map(|_| returned)))
     }
@@ -139,6 +158,9 @@ impl Exec<'_, '_> {
         let Some(old) = self.tx()?.revise_row(&table.handle, &key, keep).await? else {
             return Ok(Some(Decided::Insert(row)));
         };
+        if assignments.is_empty() {
+            return Ok(None);
+        }
         let old_key = key_values(table, &row);
         let both = beside(table, &old, row)?;
         self.resolve(subqueries, &both).await?;

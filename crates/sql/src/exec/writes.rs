@@ -11,7 +11,7 @@ use super::scan::{Found, decode, key_of};
 use super::{Exec, Fail, check_row};
 use crate::ddl::foreign::no_parent;
 use crate::error::{SqlError, SqlState};
-use crate::expr::{Env, Expr, Row};
+use crate::expr::{Env, Expr, Row, Subquery};
 use crate::plan::{Access, Delete, Insert, Node, OutputColumn, Plan, Scan, Update, Work};
 use crate::schema::{ForeignMeta, IndexEntry, Schema, TableEntry, to_key_part, to_stored};
 use crate::value::Value;
@@ -26,7 +26,10 @@ impl Exec<'_, '_> {
         }
         let (mut count, mut returned) = (0, Vec::new());
         // Rows that may refer to each other are checked when all of them are there.
-        let most = if insert.table.refers_to_itself() { usize::MAX } else { BATCH };
+        // Subqueries of RETURNING read the rows of before the statement, so nothing is written before the last one has.
+        let looked_up = subqueries_of(insert.returning.as_ref());
+        let is_whole = insert.table.refers_to_itself() || !looked_up.is_empty();
+        let most = if is_whole { usize::MAX } else { BATCH };
         let mut batch = Vec::new();
         for source in rows {
             if self.tick()? {
@@ -34,6 +37,7 @@ impl Exec<'_, '_> {
             }
             let row = self.eval_all(&insert.values, &source).await?;
             check_row(&insert.table, &insert.checks, &self.env, &row)?;
+            self.resolve(&looked_up, &row).await?;
             self.return_row(insert.returning.as_ref(), &row, &mut returned)?;
             batch.push(row);
             count += 1;
@@ -59,13 +63,36 @@ impl Exec<'_, '_> {
         Ok(())
     }
 
+    /// The rows that a change returns, which are not written yet, if RETURNING has subqueries; else none.
+    pub(super) async fn returned_before(
+        &mut self,
+        returning: Option<&(Vec<Expr>, Vec<OutputColumn>)>,
+        rows: impl Iterator<Item = &Row>,
+    ) -> Result<Option<Vec<Row>>, Fail> {
+        let looked_up = subqueries_of(returning);
+        if looked_up.is_empty() {
+            return Ok(None);
+        }
+        let mut returned = Vec::new();
+        for row in rows {
+            if self.tick()? {
+                self.pause().await;
+            }
+            self.resolve(&looked_up, row).await?;
+            self.return_row(returning, row, &mut returned)?;
+        }
+        Ok(Some(returned))
+    }
+
     pub(super) async fn update(&mut self, update: &Update) -> Returned {
         let table = &update.scan.table;
+        let returned_exprs = update.returning.iter().flat_map(|(exprs, _)| exprs);
         let has_subqueries = update
             .assignments
             .iter()
             .map(|(_, expr)| expr)
             .chain(&update.scan.filter)
+            .chain(returned_exprs)
             .any(|expr| !expr.subqueries().is_empty());
         if let Access::Key(values) = &update.scan.access
             && !has_subqueries
@@ -80,14 +107,17 @@ impl Exec<'_, '_> {
         let found = self.found(&update.scan, update.from.as_ref()).await?;
         // Subqueries read the rows of before the statement, so all are evaluated before any is written.
         let changed = self.changed(update, found).await?;
-        let (mut count, mut returned) = (0, Vec::new());
+        let rows = changed.iter().map(|found| &found.row);
+        let before = self.returned_before(update.returning.as_ref(), rows).await?;
+        let returning = if before.is_some() { None } else { update.returning.as_ref() };
+        let (mut count, mut returned) = (0, before.unwrap_or_default());
         let moves = update.assignments.iter().any(|(column, _)| table.is_in_key(*column));
         let mut moved = Vec::new();
         for Found { key, row: new } in changed {
             if self.tick()? {
                 self.pause().await;
             }
-            self.return_row(update.returning.as_ref(), &new, &mut returned)?;
+            self.return_row(returning, &new, &mut returned)?;
             count += 1;
             if moves {
                 let gone = self.tx()?.delete(&table.handle, &key[..]).await;
@@ -166,12 +196,15 @@ impl Exec<'_, '_> {
     pub(super) async fn delete(&mut self, delete: &Delete) -> Returned {
         let table = &delete.scan.table;
         let found = self.found(&delete.scan, delete.using.as_ref()).await?;
-        let (count, mut returned) = (found.len(), Vec::new());
+        let rows = found.iter().map(|found| &found.row);
+        let before = self.returned_before(delete.returning.as_ref(), rows).await?;
+        let returning = if before.is_some() { None } else { delete.returning.as_ref() };
+        let (count, mut returned) = (found.len(), before.unwrap_or_default());
         let most = if table.refers_to_itself() { usize::MAX } else { BATCH };
         let mut deletions = Vec::new();
         for row in found {
             self.tick()?;
-            self.return_row(delete.returning.as_ref(), &row.row, &mut returned)?;
+            self.return_row(returning, &row.row, &mut returned)?;
             deletions.push(table.handle.delete(&row.key)?);
             if deletions.len() >= most {
                 self.delete_rows(table, std::mem::take(&mut deletions)).await?;
@@ -222,6 +255,11 @@ impl Exec<'_, '_> {
         }
         self.delete_rows(table, deletions).await
     }
+}
+
+/// The subqueries of RETURNING.
+pub(super) fn subqueries_of(returning: Option<&(Vec<Expr>, Vec<OutputColumn>)>) -> Vec<Arc<Subquery>> {
+    returning.into_iter().flat_map(|(exprs, _)| exprs).flat_map(Expr::subqueries).collect()
 }
 
 /// Rows that are inserted in one phase.

@@ -8,6 +8,8 @@ use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     lenient("array_cat", &[ANY, ANY], ANY, |_, a| Ok(concatenated(a))),
+    lenient("array_fill", &[ANY, Int4Array], ANY, |_, a| filled(a)),
+    lenient("array_fill", &[ANY, Int4Array, Int4Array], ANY, |_, a| filled(a)),
     lenient("array_append", &[ANY, ANY], ANY, |_, a| {
         let mut elements = elements(a, 0).to_vec();
         elements.extend(a.get(1).cloned());
@@ -91,6 +93,39 @@ pub(super) static FUNCTIONS: &[Function] = &[
     lenient("string_to_array", &[Text, Text], TextArray, |_, a| split(a)),
     lenient("string_to_array", &[Text, Text, Text], TextArray, |_, a| split(a)),
 ];
+
+/// The most elements of an array that is filled with one value.
+const FILLED_MAX: i64 = (1 << 27) - 1;
+
+/// An array of one value, as often as the one element of the second argument says; the first element has the number 1.
+fn filled(values: &[Value]) -> Result<Value, SqlError> {
+    if values[1..].iter().any(Value::is_null) {
+        let message = "dimension array or low bound array cannot be null";
+        return Err(SqlError::new(SqlState("22004"), message));
+    }
+    let (sizes, lower) = (elements(values, 1), values.get(2).map(|_| elements(values, 2)));
+    if sizes.iter().chain(lower.unwrap_or_default()).any(Value::is_null) {
+        return Err(SqlError::new(SqlState("22004"), "dimension values cannot be null"));
+    }
+    if lower.is_some_and(|lower| lower.len() != sizes.len()) {
+        let message = "wrong number of array subscripts";
+        return Err(SqlError::new(SqlState("2202E"), message)
+            .detail("Low bound array has different size than dimensions array."));
+    }
+    let count = match sizes {
+        [] => 0,
+        [count] => count.as_int().unwrap_or(0),
+        _ => return Err(SqlError::unsupported("an array of several dimensions")),
+    };
+    if !(0..=FILLED_MAX).contains(&count) {
+        let message = format!("array size exceeds the maximum allowed ({FILLED_MAX})");
+        return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message));
+    }
+    if count > 0 && lower.is_some_and(|lower| lower.iter().any(|first| first.as_int() != Some(1))) {
+        return Err(SqlError::unsupported("an array whose first element has another number than 1"));
+    }
+    Ok(Value::Array(vec![values[0].clone(); count as usize].into()))
+}
 
 fn elements(values: &[Value], at: usize) -> &[Value] {
     match values.get(at) {

@@ -62,6 +62,8 @@ pub(crate) fn name_of(ty: SqlType, conversion: Conversion) -> String {
                 | SqlType::Interval
                 | SqlType::Numeric
                 | SqlType::Uuid
+                | SqlType::Inet
+                | SqlType::Cidr
                 | SqlType::Record
                 | SqlType::Void
         );

@@ -1,12 +1,12 @@
 //! Functions of numbers, dates and times.
 
 use super::intervals::unknown_unit;
-use super::{Function, float, int, strict, text, volatile};
+use super::{Function, float, int, invalid_parameter, nothing, strict, text, volatile};
 use crate::datetime::{DAY, date_of_days, days_of_date};
 use crate::error::{SqlError, SqlState};
 use crate::format::out_of_range;
 use crate::numeric::Numeric;
-use crate::types::SqlType::{self, Float8, Int4, Int8, Numeric as Num, Text, Timestamp, Timestamptz};
+use crate::types::SqlType::{self, Float8, Int4, Int8, Numeric as Num, Text, Timestamp, Timestamptz, Void};
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -79,7 +79,18 @@ pub(super) static FUNCTIONS: &[Function] = &[
     strict("exp", &[Float8], Float8, |_, a| finite(float(a, 0).exp())),
     strict("ln", &[Float8], Float8, |_, a| logarithm(float(a, 0), f64::ln)),
     strict("pi", &[], Float8, |_, _| Ok(Value::Float(std::f64::consts::PI))),
-    volatile("random", &[], Float8, |_, _| Ok(Value::Float(random()))),
+    volatile("random", &[], Float8, |env, _| {
+        Ok(Value::Float(env.session.taken.seeded().unwrap_or_else(random)))
+    }),
+    volatile("setseed", &[Float8], Void, |env, a| {
+        let seed = float(a, 0);
+        if !(-1.0..=1.0).contains(&seed) {
+            let message = format!("setseed parameter {seed} is out of allowed range [-1,1]");
+            return Err(invalid_parameter(message));
+        }
+        env.session.taken.seed(seed);
+        Ok(nothing())
+    }),
     strict("date_trunc", &[Text, Timestamp], Timestamp, |_, a| date_trunc(text(a, 0), moment(a, 1))),
     strict("date_trunc", &[Text, Timestamptz], Timestamptz, |_, a| date_trunc(text(a, 0), moment(a, 1))),
     strict("extract", &[Text, Timestamp], Num, |_, a| extract(text(a, 0), moment(a, 1))),

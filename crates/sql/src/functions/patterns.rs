@@ -1,19 +1,29 @@
 //! Functions of regular expressions.
 //!
-//! Owns: which matches there are, and what is made of them. Never: matches by itself; `regex-lite` does, whose grammar is not all of
-//! PostgreSQL's (`docs/sql.md`).
+//! Owns: which matches there are, and what is made of them; the patterns of SIMILAR TO as regular expressions. Never: matches by itself
+//! (`regex` does).
 
-use regex_lite::{Captures, Regex, RegexBuilder};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use super::texts::bounded;
 use super::{Function, int, invalid_parameter, strict, text};
 use crate::error::{SqlError, SqlState};
+use crate::regex::{Options, Pattern};
 use crate::types::SqlType::{Bool, Int4, Text, TextArray};
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     strict("textregexeq", &[Text, Text], Bool, |_, a| like(a, "")),
     strict("texticregexeq", &[Text, Text], Bool, |_, a| like(a, "i")),
+    strict("substring", &[Text, Text], Text, |_, a| substring(a)),
+    strict("substring", &[Text, Text, Text], Text, |_, a| {
+        substring(&[a[0].clone(), Value::from(similar(text(a, 1), Some(text(a, 2)))?)])
+    }),
+    strict("similar_to_escape", &[Text], Text, |_, a| similar(text(a, 0), None).map(Value::from)),
+    strict("similar_to_escape", &[Text, Text], Text, |_, a| {
+        similar(text(a, 0), Some(text(a, 1))).map(Value::from)
+    }),
     strict("regexp_like", &[Text, Text], Bool, |_, a| like(a, "")),
     strict("regexp_like", &[Text, Text, Text], Bool, |_, a| like(a, of_one(text(a, 2), "regexp_like()")?)),
     strict("regexp_replace", &[Text, Text, Text], Text, |_, a| replace(a, "")),
@@ -59,24 +69,89 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
 ];
 
+thread_local! {
+    /// The last pattern that was compiled: a statement asks for the same one for each of its rows.
+    static LAST: RefCell<Option<(String, String, Rc<Pattern>)>> = const { RefCell::new(None) };
+}
+
 /// The pattern of a call, its second argument, with flags.
-fn regex(values: &[Value], flags: &str) -> Result<Regex, SqlError> {
-    if let Some(flag) = flags.chars().find(|flag| !matches!(flag, 'g' | 'i')) {
-        return Err(invalid_parameter(format!("invalid regular expression option: \"{flag}\""))
-            .hint("The options are g and i."));
+fn regex(values: &[Value], flags: &str) -> Result<Rc<Pattern>, SqlError> {
+    let text = text(values, 1);
+    let known = LAST.with_borrow(|last| match last {
+        Some((known, with, pattern)) if known == text && with == flags => Some(Rc::clone(pattern)),
+        _ => None,
+    });
+    if let Some(known) = known {
+        return Ok(known);
     }
-    let mut builder = RegexBuilder::new(text(values, 1));
-    builder
-        .case_insensitive(flags.contains('i'))
-        .dot_matches_new_line(true)
-        .size_limit(1 << 20)
-        .build()
-        .map_err(|error| {
-            SqlError::new(
-                SqlState::INVALID_REGULAR_EXPRESSION,
-                format!("invalid regular expression: {error}"),
-            )
-        })
+    let mut options = Options::default();
+    for flag in flags.chars() {
+        if matches!(flag, 'b' | 'e') {
+            return Err(SqlError::unsupported(format!("the option {flag} of a regular expression")));
+        }
+        if flag != 'g' && !options.set(flag) {
+            return Err(invalid_parameter(format!("invalid regular expression option: \"{flag}\""))
+                .hint("The options are c, g, i, m, n, p, q, s, t, w and x."));
+        }
+    }
+    let pattern = Rc::new(Pattern::new(text, options)?);
+    LAST.set(Some((text.to_owned(), flags.to_owned(), Rc::clone(&pattern))));
+    Ok(pattern)
+}
+
+/// A text in which matches are looked for.
+struct Subject<'t> {
+    text: &'t str,
+    characters: Vec<char>,
+    /// The byte at which each character begins, and the end of the text.
+    bytes: Vec<usize>,
+}
+
+impl<'t> Subject<'t> {
+    fn of(text: &'t str) -> Subject<'t> {
+        let bytes = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+        Subject { text, characters: text.chars().collect(), bytes }
+    }
+
+    /// The first match from a character on, in bytes.
+    fn find(&self, pattern: &Pattern, from: usize) -> Result<Option<Match>, SqlError> {
+        let Some(found) = pattern.find(&self.characters, from)? else { return Ok(None) };
+        let (start, end) = found[0].unwrap_or((from, from));
+        let bytes = |(start, end): (usize, usize)| (self.bytes[start], self.bytes[end]);
+        let groups = found.into_iter().map(|group| group.map(bytes)).collect();
+        Ok(Some(Match { groups, next: if start < end { end } else { end + 1 } }))
+    }
+
+    fn part(&self, (start, end): (usize, usize)) -> &'t str {
+        &self.text[start..end]
+    }
+
+    /// The matches from a character on, at most so many, as PostgreSQL goes through them: behind an empty one it goes on at the next
+    /// character, and an empty one may follow another at once.
+    fn matches(&self, pattern: &Pattern, mut from: usize, most: usize) -> Result<Vec<Match>, SqlError> {
+        let mut all = Vec::new();
+        while all.len() < most
+            && let Some(found) = self.find(pattern, from)?
+        {
+            from = found.next;
+            all.push(found);
+        }
+        Ok(all)
+    }
+}
+
+/// A match.
+struct Match {
+    /// The bytes of it and of its groups.
+    groups: Vec<Option<(usize, usize)>>,
+    /// The character at which the search for the next one begins.
+    next: usize,
+}
+
+impl Match {
+    fn whole(&self) -> (usize, usize) {
+        self.groups[0].unwrap_or_default()
+    }
 }
 
 /// The flags of a function for which `g` has no meaning.
@@ -88,7 +163,16 @@ fn of_one<'a>(flags: &'a str, function: &str) -> Result<&'a str, SqlError> {
 }
 
 fn like(values: &[Value], flags: &str) -> Result<Value, SqlError> {
-    Ok(Value::Bool(regex(values, flags)?.is_match(text(values, 0))))
+    let characters: Vec<char> = text(values, 0).chars().collect();
+    Ok(Value::Bool(regex(values, flags)?.is_match(&characters)))
+}
+
+/// The first match, or its first group if there are groups.
+fn substring(values: &[Value]) -> Result<Value, SqlError> {
+    let (pattern, subject) = (regex(values, "")?, Subject::of(text(values, 0)));
+    let Some(found) = subject.find(&pattern, 0)? else { return Ok(Value::Null) };
+    let part = found.groups[usize::from(pattern.groups() > 0)];
+    Ok(part.map_or(Value::Null, |part| Value::text(subject.part(part))))
 }
 
 /// A part of the text that replaces a match.
@@ -125,15 +209,18 @@ fn replacement(with: &str) -> Vec<Part> {
 fn replace(values: &[Value], flags: &str) -> Result<Value, SqlError> {
     let (pattern, whole, with) = (regex(values, flags)?, text(values, 0), replacement(text(values, 2)));
     let most = if flags.contains('g') { usize::MAX } else { 1 };
+    let subject = Subject::of(whole);
     let (mut out, mut begin) = (String::new(), 0);
-    for found in matches(&pattern, whole).take(most) {
-        let Some((start, end)) = found.get(0).map(|all| (all.start(), all.end())) else { continue };
+    for found in subject.matches(&pattern, 0, most)? {
+        let (start, end) = found.whole();
         out.push_str(&whole[begin..start]);
         begin = end;
         for part in &with {
             out.push_str(match part {
                 Part::Text(text) => text,
-                Part::Group(group) => found.get(*group).map_or("", |part| part.as_str()),
+                Part::Group(group) => {
+                    found.groups.get(*group).copied().flatten().map_or("", |part| subject.part(part))
+                }
             });
         }
         bounded(out.len() + whole.len() - begin)?;
@@ -142,59 +229,34 @@ fn replace(values: &[Value], flags: &str) -> Result<Value, SqlError> {
     Ok(Value::from(out))
 }
 
-/// The matches of a pattern from a byte on, as PostgreSQL goes through them: behind an empty one it goes on at the next character, and an
-/// empty one may follow another at once.
-struct Matches<'p, 't> {
-    pattern: &'p Regex,
-    whole: &'t str,
-    next: usize,
-}
-
-impl<'t> Iterator for Matches<'_, 't> {
-    type Item = Captures<'t>;
-
-    fn next(&mut self) -> Option<Captures<'t>> {
-        if self.next > self.whole.len() {
-            return None;
-        }
-        let found = self.pattern.captures_at(self.whole, self.next)?;
-        let (start, end) = found.get(0).map(|all| (all.start(), all.end()))?;
-        self.next =
-            if start < end { end } else { end + self.whole[end..].chars().next().map_or(1, char::len_utf8) };
-        Some(found)
-    }
-}
-
-fn matches<'p, 't>(pattern: &'p Regex, whole: &'t str) -> Matches<'p, 't> {
-    Matches { pattern, whole, next: 0 }
-}
-
 /// The groups of a match, or all of it where the pattern has none.
-fn groups(found: &Captures<'_>) -> Value {
-    let skipped = usize::from(found.len() > 1);
-    let texts = found.iter().skip(skipped);
-    Value::Array(texts.map(|group| group.map_or(Value::Null, |group| Value::text(group.as_str()))).collect())
+fn groups(subject: &Subject<'_>, found: &Match) -> Value {
+    let skipped = usize::from(found.groups.len() > 1);
+    let texts = found.groups.iter().skip(skipped);
+    Value::Array(
+        texts.map(|group| group.map_or(Value::Null, |part| Value::text(subject.part(part)))).collect(),
+    )
 }
 
 fn first_groups(values: &[Value], flags: &str) -> Result<Value, SqlError> {
-    let pattern = regex(values, flags)?;
-    Ok(pattern.captures(text(values, 0)).map_or(Value::Null, |found| groups(&found)))
+    let (pattern, subject) = (regex(values, flags)?, Subject::of(text(values, 0)));
+    Ok(subject.find(&pattern, 0)?.map_or(Value::Null, |found| groups(&subject, &found)))
 }
 
 /// The groups of each match, or of the first one without the flag `g`: an array for each, which the binder makes rows of.
 fn all_groups(values: &[Value], flags: &str) -> Result<Value, SqlError> {
-    let pattern = regex(values, flags)?;
+    let (pattern, subject) = (regex(values, flags)?, Subject::of(text(values, 0)));
     let most = if flags.contains('g') { usize::MAX } else { 1 };
-    let found = matches(&pattern, text(values, 0)).take(most);
-    Ok(Value::Array(found.map(|found| groups(&found)).collect()))
+    let found = subject.matches(&pattern, 0, most)?;
+    Ok(Value::Array(found.iter().map(|found| groups(&subject, found)).collect()))
 }
 
 /// Splits a text at the matches. An empty one at an end of the text, or right behind another one, divides nothing.
 fn split(values: &[Value], flags: &str) -> Result<Value, SqlError> {
     let (pattern, whole) = (regex(values, flags)?, text(values, 0));
     let (mut parts, mut begin) = (Vec::new(), 0);
-    for found in matches(&pattern, whole) {
-        let Some((start, end)) = found.get(0).map(|all| (all.start(), all.end())) else { continue };
+    for found in Subject::of(whole).matches(&pattern, 0, usize::MAX)? {
+        let (start, end) = found.whole();
         if start < whole.len() && end > begin {
             parts.push(Value::text(&whole[begin..start]));
             begin = end;
@@ -204,14 +266,10 @@ fn split(values: &[Value], flags: &str) -> Result<Value, SqlError> {
     Ok(Value::Array(parts.into()))
 }
 
-/// The byte of a character, which counts from 1; the end of the text behind its last one.
-fn byte_of(whole: &str, character: i64) -> Result<usize, SqlError> {
+/// The number of the character, which counts from 1 for a call, from 0 on.
+fn first_of(character: i64) -> Result<usize, SqlError> {
     let before = usize::try_from(character).ok().and_then(|character| character.checked_sub(1));
-    let before = before.ok_or_else(|| invalid_argument("start", character))?;
-    Ok(whole
-        .char_indices()
-        .nth(before)
-        .map_or(whole.len() + usize::from(before > whole.chars().count()), |(at, _)| at))
+    before.ok_or_else(|| invalid_argument("start", character))
 }
 
 #[cold]
@@ -220,9 +278,9 @@ fn invalid_argument(name: &str, value: i64) -> SqlError {
 }
 
 fn count(values: &[Value], start: i64, flags: &str) -> Result<Value, SqlError> {
-    let (pattern, whole) = (regex(values, flags)?, text(values, 0));
-    let found = Matches { pattern: &pattern, whole, next: byte_of(whole, start)? };
-    Ok(Value::Int(found.count() as i64))
+    let (pattern, subject) = (regex(values, flags)?, Subject::of(text(values, 0)));
+    let found = subject.matches(&pattern, first_of(start)?, usize::MAX)?;
+    Ok(Value::Int(found.len() as i64))
 }
 
 /// The match that `regexp_instr` and `regexp_substr` look for.
@@ -251,14 +309,13 @@ impl Wanted<'_> {
 
     /// The bytes of it; `None` if there is no such match, or no such group in it.
     fn find(&self, values: &[Value]) -> Result<Option<(usize, usize)>, SqlError> {
-        let whole = text(values, 0);
-        let next = byte_of(whole, self.start)?;
+        let next = first_of(self.start)?;
         let number = usize::try_from(self.number).ok().and_then(|number| number.checked_sub(1));
         let number = number.ok_or_else(|| invalid_argument("n", self.number))?;
         let group = usize::try_from(self.group).map_err(|_| invalid_argument("subexpr", self.group))?;
-        let pattern = regex(values, self.flags)?;
-        let found = Matches { pattern: &pattern, whole, next }.nth(number);
-        Ok(found.and_then(|found| found.get(group).map(|part| (part.start(), part.end()))))
+        let (pattern, subject) = (regex(values, self.flags)?, Subject::of(text(values, 0)));
+        let found = subject.matches(&pattern, next, number.saturating_add(1))?;
+        Ok(found.get(number).and_then(|found| found.groups.get(group).copied().flatten()))
     }
 }
 
@@ -279,4 +336,63 @@ fn place(values: &[Value], wanted: Wanted<'_>, of_end: bool) -> Result<Value, Sq
 fn part(values: &[Value], wanted: Wanted<'_>) -> Result<Value, SqlError> {
     let found = wanted.find(values)?;
     Ok(found.map_or(Value::Null, |(start, end)| Value::text(&text(values, 0)[start..end])))
+}
+
+/// The regular expression that a pattern of SIMILAR TO is, as PostgreSQL makes it. The character that escapes others is a backslash if none
+/// is given; of a pattern with two of them before quotation marks, the part between is what `substring` returns.
+fn similar(pattern: &str, escape: Option<&str>) -> Result<String, SqlError> {
+    let mut given = escape.unwrap_or("\\").chars();
+    let escape = given.next();
+    if given.next().is_some() {
+        return Err(SqlError::new(SqlState("22025"), "invalid escape string")
+            .hint("Escape string must be empty or one character."));
+    }
+    let mut out = String::from("^(?:");
+    let (mut after_escape, mut marks) = (false, 0);
+    // The depth of brackets, and in them: 1 behind the first one, 2 behind the mark of a complement, 3 behind that.
+    let (mut in_brackets, mut place) = (0, 0);
+    for c in pattern.chars() {
+        if after_escape {
+            match (c, marks) {
+                ('"', 0) if in_brackets == 0 => out.push_str("){1,1}?("),
+                ('"', 1) if in_brackets == 0 => out.push_str("){1,1}(?:"),
+                ('"', _) if in_brackets == 0 => {
+                    return Err(SqlError::new(
+                        SqlState("2200C"),
+                        "SQL regular expression may not contain more than two escape-double-quote separators",
+                    ));
+                }
+                _ => out.extend(['\\', c]),
+            }
+            marks += usize::from(c == '"' && in_brackets == 0);
+            after_escape = false;
+        } else if Some(c) == escape {
+            after_escape = true;
+        } else if in_brackets > 0 {
+            if c == '\\' {
+                out.push('\\');
+            }
+            out.push(c);
+            match c {
+                ']' if place == 3 => in_brackets -= 1,
+                '[' => in_brackets += 1,
+                _ => {}
+            }
+            place = if c == '^' && place < 3 { place + 1 } else { 3 };
+        } else {
+            match c {
+                '[' => {
+                    out.push('[');
+                    (in_brackets, place) = (1, 1);
+                }
+                '%' => out.push_str(".*"),
+                '_' => out.push('.'),
+                '(' => out.push_str("(?:"),
+                '\\' | '.' | '^' | '$' => out.extend(['\\', c]),
+                other => out.push(other),
+            }
+        }
+    }
+    out.push_str(")$");
+    Ok(out)
 }

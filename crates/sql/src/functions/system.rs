@@ -13,7 +13,7 @@ use crate::session;
 use crate::settings::SERVER_VERSION;
 use crate::types::SqlType::{
     self, Bool, Date, Int2, Int4, Int4Array, Int8, Name, NameArray, NodeTree, Oid, Regclass, Regtype, Text,
-    Time, Timestamp, Timestamptz, Uuid,
+    Time, Timestamp, Timestamptz, Uuid, Xid8,
 };
 use crate::types::{Modifier, format_type};
 use crate::value::Value;
@@ -51,6 +51,8 @@ pub(super) static FUNCTIONS: &[Function] = &[
         Ok(Value::Array(catalogs::locks::blocking(env, int(a, 0)).into_iter().map(Value::Int).collect()))
     }),
     strict("pg_backend_pid", &[], Int4, |env, _| Ok(Value::Int(env.session.process_id.into()))),
+    volatile("txid_current", &[], Int8, |env, _| Ok(transaction(env))),
+    volatile("pg_current_xact_id", &[], Xid8, |env, _| Ok(transaction(env))),
     strict("pg_is_in_recovery", &[], Bool, |_, _| Ok(Value::Bool(false))),
     strict("pg_encoding_to_char", &[Int4], Name, |_, _| Ok(Value::text("UTF8"))),
     strict("pg_table_is_visible", &[Oid], Bool, |_, a| {
@@ -150,6 +152,12 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     strict("pg_column_size", &[ANY], Int2, |_, _| Err(SqlError::unsupported("the function pg_column_size"))),
 ];
+
+/// The number of the transaction, which it has from the first time on that it asks for it.
+fn transaction(env: &Env) -> Value {
+    let session = &env.session;
+    Value::Int(session.taken.transaction(|| session.connections.next_transaction()))
+}
 
 fn view_definition(env: &Env, oid: i64) -> Value {
     let view = env.schema.views.values().find(|view| i64::from(view.oid()) == oid);

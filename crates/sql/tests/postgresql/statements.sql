@@ -1289,3 +1289,143 @@ select sin('infinity'::float8)
 select cot('infinity'::float8)
 select round(acosh(1e308::float8)::numeric, 6), round(asinh(1e308::float8)::numeric, 6)
 select convert_from('\x00', 'UTF8')
+-- Subqueries in RETURNING: they read what was there before the statement.
+create table returned (a int primary key, b int)
+create table looked_at (k int primary key, v text)
+insert into looked_at values (1, 'one'), (2, 'two'), (3, 'three') returning k, (select count(*) from looked_at)
+insert into returned values (1, 1), (2, 2) returning a, (select v from looked_at where k = a), (select count(*) from returned)
+insert into returned values (3, 3) returning (select max(a) from returned), exists (select 1 from looked_at where k = b), b in (select k from looked_at)
+update returned set b = b + 1 returning a, b, (select v from looked_at where k = b), (select sum(r.b) from returned r)
+update returned set b = 1 where a = 1 returning (select v from looked_at where k = a) || '!'
+update returned r set b = l.k from looked_at l where l.k = r.a and l.k = 2 returning r.b, (select v from looked_at where k = l.k), (select count(*) from returned where b = 1)
+insert into returned values (1, 9), (4, 9) on conflict (a) do update set b = excluded.b returning a, b, (select count(*) from returned)
+insert into returned values (1, 9), (5, 9), (5, 9) on conflict (a) do nothing returning a, (select count(*) from returned)
+insert into returned values (6, 1) on conflict do nothing returning a, (select v from looked_at where k = b)
+delete from returned where a > 3 returning a, (select count(*) from returned), array(select v from looked_at order by k)
+delete from returned using looked_at where k = a and a = 2 returning a, (select l.v from looked_at l where l.k = a)
+insert into returned values (9, 1) returning (select k from looked_at)
+select count(*) from returned
+-- SIMILAR TO and the parts of texts that patterns say.
+select 'abc' similar to 'abc', 'abc' similar to 'a', 'abc' similar to '%(b|d)%', 'abc' similar to '(b|c)%', 'abc' not similar to 'a_c', null similar to 'a'
+select 'a.c' similar to 'a.c', 'abc' similar to 'a.c', 'a%c' similar to 'a\%c', 'abc' similar to 'a\%c', 'a%c' similar to 'a#%c' escape '#', 'a^$' similar to 'a^$'
+select 'aaa' similar to 'a{2,3}', 'a' similar to 'a?', 'ab' similar to '(ab)+', 'x]' similar to 'x]', 'x-' similar to 'x[]-]', 'é' similar to '_', 'b_' similar to '[[:alpha:]_]+', 'b.' similar to '[[:alpha:]_]+'
+select 'a\c' similar to 'a\c' escape '', 'abc' similar to 'a"b"c', 'a' similar to 'a' escape 'xy'
+select similar_to_escape('a%_b'), similar_to_escape('a#%"b"', '#'), similar_to_escape('a^(b|c)$.\d')
+select substring('foobar' from '%#"o_b#"%' for '#'), substring('foobar' similar '#"o_b#"%' escape '#'), substring('foobar' similar '%#"o_b#"%' escape '#'), substring('abcdefg' similar 'a#"%#"g' escape '#')
+select substring('abcdefg' similar 'a#"%#"x|g' escape '#'), substring('abcdefg' similar 'a#"%|ab#"g' escape '#'), substring('abcdefg' similar 'a*#"%#"g*' escape '#'), substring('abcdefg' similar 'a#"%#"g#"' escape '#')
+select substring('abcdefg' similar 'a#"%#"g#"x#"' escape '#')
+select substring('foobar' from 'o.b'), substring('foobar' from 'o(.)b'), substring('foobar', 'x'), substring('foobar', '(x)?o'), substring('abcdefg' from 2 for 3), substring('abcdefg' from 5)
+select 'abc' similar to 3
+select substring(null::text from 'a'), substring('Thomas' from '...$')
+select 'ab' similar to '*'
+-- Arrays that are filled, seeds, and numbers of transactions.
+select array_fill(7, array[3]), array_fill('x'::text, array[2], array[1]), array_fill(null::int, array[2]), array_fill(1, '{}'), array_fill(1.5, array[0])
+select array_fill(1, null)
+select array_fill(1, array[null]::int[])
+select array_fill(1, array[-1])
+select array_fill('x', array[1])
+select array_fill(1, array[1], array[1,1])
+select array_fill(1, array[1000000000])
+select setseed(0.5)
+select random(), random(), random() from (select setseed(0.5)) s
+select setseed(0.25), random()
+select setseed(1.5)
+select setseed(null), setseed(-1)
+select random() from generate_series(1, 3)
+select pg_typeof(txid_current()), txid_current() = txid_current(), pg_typeof(pg_current_xact_id()), pg_current_xact_id()::text = txid_current()::text
+-- Functions side by side.
+select * from rows from (generate_series(1, 3), unnest(array['a', 'b']))
+select * from rows from (generate_series(1, 2), unnest(array['a', 'b', 'c'])) with ordinality
+select * from rows from (generate_series(1, 2), json_each('{"a": 1, "b": 2, "c": 3}')) as t(n, k, v)
+select t.* from rows from (upper('x'), generate_series(1, 2)) with ordinality as t(a, b, c) order by c desc
+select x, y from (values (2), (1)) v(n), rows from (generate_series(1, n), unnest(array[10, 20, 30])) as t(x, y) order by n, y
+select * from rows from (generate_series(1, 2)) as g
+select rows from (select 1 as rows) s
+select v.rows, n from (values (1)) v(rows) join rows from (generate_series(1, 2), now()) as r(n, m) on true where m is null
+select * from rows from (unnest(array[1, 2], array['x']), generate_series(1, 3)) as t(a, b, c)
+select * from rows from (1)
+-- Aggregates of a row that is not there.
+select rank(3) within group (order by v), dense_rank(3) within group (order by v), percent_rank(3) within group (order by v), cume_dist(3) within group (order by v) from (values (1), (1), (3), (5), (null)) t(v)
+select rank(3) within group (order by v desc), dense_rank(3) within group (order by v desc nulls last), cume_dist(null) within group (order by v) from (values (1), (1), (3), (5), (null)) t(v)
+select rank(1) within group (order by v), dense_rank(1) within group (order by v), percent_rank(1) within group (order by v), cume_dist(1) within group (order by v) from (values (1)) t(v) where false
+select g, rank(2, 'b') within group (order by v, w desc), dense_rank(2.5, 'z') within group (order by v, w) filter (where v > 1) from (values (1, 1, 'a'), (1, 2, 'c'), (1, 2, 'a'), (2, 3, 'x')) t(g, v, w) group by g order by g
+select rank(g) within group (order by v) from (values (1, 1), (1, 2), (2, 3)) t(g, v) group by g order by g
+select rank(w) within group (order by v) from (values (1, 1), (1, 2)) t(g, w, v) group by g
+select rank(w) within group (order by v) from (values (1, 1), (1, 2)) t(w, v)
+select rank(max(v)) within group (order by v) from (values (1)) t(v)
+select rank(1, 2) within group (order by v) from (values (1)) t(v)
+select rank('x') within group (order by v) from (values (1)) t(v)
+select rank(true) within group (order by v) from (values (1)) t(v)
+select rank(1) within group (order by v) over () from (values (1)) t(v)
+select rank(distinct 1) within group (order by v) from (values (1)) t(v)
+select ntile(1) within group (order by v) from (values (1)) t(v)
+-- Regular expressions: which of several matches it is.
+select regexp_match('abcd', 'a|ab|abc'), regexp_match('ab', 'a?(ab)?'), regexp_match('abcd', '(a|ab)(c|bcd)(d*)'), regexp_replace('foobarbaz', 'foo|foobar', 'X')
+select regexp_match('XY1234Z', 'Y*([0-9]{1,3})'), regexp_match('XY1234Z', 'Y*?([0-9]{1,3})'), regexp_match('abc01234xyz', '(.*)(\d+)(.*)'), regexp_match('abc01234xyz', '(.*?)(\d+)(.*)'), regexp_match('abc01234xyz', '(?:(.*?)(\d+)(.*)){1,1}')
+select regexp_match('abba', '(a|b)*'), regexp_match('abc', '(a|ab|c|bc)*'), regexp_match('aXbXc', '(.*?)X(.*)'), regexp_match('aaa', 'a*?'), regexp_match('aaa', '(a*?)(a*)'), regexp_match('aaaa', '(a{1,2}?)(a+)'), regexp_match('ab', '(a|ab)(b?)')
+select regexp_match('foo.bar.baz', '(.+)\.(.+)'), regexp_match('foo.bar.baz', '(.+?)\.(.+)'), regexp_match('key=value=x', '^([^=]*)=(.*)$'), regexp_match('abab', '(ab){2}'), regexp_match('abcabd', '(ab(c|d))+'), regexp_match('ac', '(a)(b)?(c)')
+select regexp_matches('one two three', '\w+|\w+ \w+', 'g')
+select regexp_split_to_array('a,b;c', ',|;|,b'), regexp_replace('aaa', '(a*?)$', 'x', 'g'), regexp_replace('abc', '(?=b)', '-'), regexp_replace('a1b22', '(?<=[a-z])\d+', '#', 'g'), regexp_replace('foobar', '(?<!o)b|(?!b)r', '_', 'g')
+select 'foo bar' ~ '\mbar\M', 'foobar' ~ '\ybar', 'foobar' ~ '\Ybar', 'foo' ~ '\Afoo\Z', 'a b' ~ '[[:<:]]b[[:>:]]', E'a\bb' ~ 'a\bb', 'a\b' ~ 'a\Bb'
+select 'é' ~ '\w', 'É' ~* 'é', 'K' ~* 'k', 'ſ' ~* 's', '٣' ~ '\d', 'ab' ~ '^[[:alpha:]]+$', 'a-b' ~ '^[\w-]+$', 'x]' ~ '[]x]{2}', '^' ~ '[\^]', 'b' ~ '[^a[:digit:]]', 'a' ~ '[\W]'
+select E'a\nb' ~ '(?n)^b', E'a\nb' ~ '(?n)a.b', regexp_like(E'a\nb', '^b', 'w'), regexp_like(E'a\nb', 'a.b', 'p'), regexp_like('a b', 'a b', 'x'), regexp_like('a.b', 'a.b', 'q'), regexp_like('axb', 'a.b', 'q'), 'AB' ~ '(?i)ab', 'ab' ~* '(?c)AB', 'a.b' ~ '***=a.b'
+select regexp_replace('A1', E'(?x) a # letter\n 1', 'z', 'i'), 'ab' ~ 'a(?#comment)b', 'a{x' ~ 'a{x', 'a}' ~ 'a}', E'\u00e9' ~ '\u00e9', 'A' ~ '\x41', E'\t' ~ '\t', E'\x01' ~ '\cA'
+select 'a' ~ 'a**'
+select 'a' ~ '*a'
+select 'a' ~ '(a'
+select 'a' ~ 'a)'
+select 'a' ~ '[a'
+select 'a' ~ 'a{2,1}'
+select 'a' ~ 'a{300}'
+select 'a' ~ '[b-a]'
+select 'a' ~ '[[:foo:]]'
+select 'a' ~ 'a\'
+select 'a' ~ '\z'
+select 'a' ~ '^*'
+select 'a' ~ '(?z)a'
+select 'a' ~ 'a{1'
+select 'a' ~ 'a++'
+select regexp_like('a', 'a', 'z')
+select 'ab' ~ '()b|', 'b' ~ 'a|', regexp_match('b', 'a||b'), regexp_count('aXbX', '(?i)x'), regexp_instr('abcabc', 'c|ca', 1, 1, 1), regexp_substr('abcabc', 'c|ca'), 'a' ~ '(?:a){1,1}?$', regexp_match('aa', '(a)(?:){0}'), regexp_match('aab', '(a){0}b|(a+)b')
+-- Addresses of hosts and networks.
+select '10.1.2.3'::inet, '10.1.2.3/8'::inet, '10.0.0.0/8'::cidr, '10'::cidr, '192.168.1'::cidr, '172.16'::cidr, '::1'::inet, '2001:DB8:0:0::1/64'::inet, '::ffff:1.2.3.4'::inet, '::1.2.3.4'::inet, '2001:db8::/32'::cidr, '10.1/16'::inet
+select '10.1.2.3'::inet::text, '10.1.2.3/8'::inet::text, '10.1.2.3/8'::inet::cidr, '10.0.0.0/8'::cidr::inet, '1.2.3.4'::inet || 'x', concat('1.2.3.4'::inet, 'x'), pg_typeof('1.2.3.4'::inet), pg_typeof(network('1.2.3.4/8'))
+select '10.1'::inet
+select '10.1.2.256'::inet
+select '10.1.2.3/33'::inet
+select '10.1.2.3/8'::cidr
+select '1.2.3.4.5'::inet
+select 'g::1'::inet
+select ''::inet
+select 'x'::cidr
+select '10.1.2.3/x'::inet
+select '10.1.2.3'::inet = '10.1.2.3/32'::cidr, '10.0.0.0/8'::cidr < '10.0.0.0/9'::cidr, '10.1.2.3'::inet > '10.1.2.3/8', '1.2.3.4'::inet < '::1'::inet, '10.1.2.3'::inet in ('10.1.2.3', '10.1.2.4'), '10.0.0.0/8'::cidr between '9.0.0.0/8' and '11.0.0.0/8'
+select '10.1.2.3'::inet << '10.0.0.0/8'::cidr, '10.0.0.0/8'::cidr << '10.0.0.0/8', '10.0.0.0/8'::cidr <<= '10.0.0.0/8'::inet, '10.0.0.0/8'::cidr >> '10.1.2.3', '10.0.0.0/8'::cidr >>= '11.0.0.0/8'::cidr, '10.0.0.0/8'::cidr && '10.1.0.0/16'::cidr, '10.0.0.0/8'::cidr && '::/0', '10.1.2.3' << '10.0.0.0/8'::cidr
+select '10.1.2.3'::inet & '255.255.0.0'::inet, '10.1.2.3'::inet | '0.0.255.255', ~ '10.1.2.3/8'::inet, '10.1.2.3/8'::inet + 5, 5 + '10.1.2.3'::inet, '10.1.2.3'::inet - 4, '10.1.2.3'::inet - '10.1.2.0'::inet, '10.1.2.0'::inet - '10.1.2.3'::inet, '::5'::inet - '::1'
+select '255.255.255.255'::inet + 1
+select '1.2.3.4'::inet & '::1'::inet
+select '1.2.3.4'::inet - '::1'::inet
+select '::'::inet - 'ffff::'::inet
+select '1.2.3.4'::inet * 2
+select '1.2.3.4'::inet + '1.2.3.4'::inet
+select 1 - '1.2.3.4'::inet
+select '1.2.3.4'::inet = 5
+select host('10.1.2.3/8'), masklen('10.1.2.3/8'::cidr::inet)
+select host('10.1.2.3/8'::inet), masklen('10.1.2.3/8'::inet), network('10.1.2.3/8'::inet), netmask('10.1.2.3/8'::inet), hostmask('10.1.2.3/8'::inet), broadcast('10.1.2.3/8'::inet), family('::1'::inet), family('1.2.3.4'::inet), set_masklen('10.1.2.3/8'::inet, 16), set_masklen('10.1.0.0/16'::cidr, 8), set_masklen('10.1.2.3/8'::inet, -1), netmask('::1'::inet), broadcast('::1/64'::inet)
+select inet_merge('10.1.2.3/24'::inet, '10.1.5.3/24'::inet), inet_same_family('1.2.3.4'::inet, '::1'::inet), inet_merge('::1'::inet, '::1'::inet), hostmask('10.0.0.0/0'::inet), network('::1/0'::inet)
+select inet_merge('1.2.3.4'::inet, '::1'::inet)
+select set_masklen('1.2.3.4'::inet, 33)
+create table addresses (a inet primary key, n cidr unique, l inet[])
+insert into addresses values ('10.1.2.3', '10.0.0.0/8', '{1.2.3.4,::1}'), ('10.1.2.3/8', '10.1.0.0/16', array['5.6.7.8'::inet]), ('::1', '::/0', null), ('10.1.2.0/24', null, '{}') returning a, n
+insert into addresses values ('10.1.2.3/32')
+select a, n, l from addresses order by a desc
+select a from addresses where a = '10.1.2.3' or n = '10.1.0.0/16' order by a desc
+select a from addresses where a >= '10.1.2.0/24' and a < '::' order by a
+select a from addresses where a <<= '10.0.0.0/8' order by a
+select n, count(*), max(a), min(a) from addresses group by n order by n nulls first limit 2
+select l[1], '5.6.7.8' = any(l), array_agg(a) over (order by a rows unbounded preceding) from addresses where n is not null order by a
+update addresses set a = a + 1, n = a where a = '::1' returning a, n
+select to_json(a), row_to_json(r) from (select a from addresses where a << '10.0.0.0/8' order by a limit 1) r
+select typname, typlen, typcategory, typispreferred, typarray, typinput from pg_type where typname in ('inet', 'cidr') order by 1
+select attname, format_type(atttypid, atttypmod) from pg_attribute where attrelid = 'addresses'::regclass and attnum > 0 order by attnum
+drop table addresses
