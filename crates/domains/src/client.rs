@@ -110,7 +110,8 @@ pub struct Client {
     /// The worker chosen in each domain, and the version of the domain's list then.
     chosen: Vec<Chosen>,
     /// Of an ordered client: the ring last used for each structure.
-    last: Option<HashMap<Key, u32>>,
+    #[expect(clippy::box_collection, reason = "the map itself has 48 bytes, which most clients do not need")]
+    last: Option<Box<HashMap<Key, u32>>>,
 }
 
 #[derive(Debug)]
@@ -129,7 +130,7 @@ struct Chosen {
 
 impl Client {
     pub(crate) fn new(inner: Arc<Inner>, window: usize, ordered: bool) -> Self {
-        Self { inner, window, rings: Vec::new(), chosen: Vec::new(), last: ordered.then(HashMap::new) }
+        Self { inner, window, rings: Vec::new(), chosen: Vec::new(), last: ordered.then(Box::default) }
     }
 
     /// The same client with room for `window` tasks under way with each worker (1 to 64). Call it before the first task.
@@ -402,7 +403,7 @@ impl Client {
         for worker in workers {
             match self.ring_with(worker, waker) {
                 Ok(_) => {
-                    self.chosen.push(Chosen { domain, version, worker });
+                    push_exactly(&mut self.chosen, Chosen { domain, version, worker });
                     return Ok(worker);
                 }
                 Err(why) => refused = why,
@@ -435,7 +436,7 @@ impl Client {
             Some(held) => Ok(held),
             None => {
                 let ring = Arc::new(lease(&self.inner, worker, self.window, waker)?);
-                self.rings.push(Held { worker, ring, next: 0 });
+                push_exactly(&mut self.rings, Held { worker, ring, next: 0 });
                 Ok(self.rings.len() - 1)
             }
         }
@@ -444,6 +445,12 @@ impl Client {
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
+}
+
+/// Adds one to a list that has no room to spare: idle clients are many, and what they use are few workers each.
+fn push_exactly<V>(list: &mut Vec<V>, value: V) {
+    list.reserve_exact(1);
+    list.push(value);
 }
 
 /// The worker or domain to which tasks on a target go.
