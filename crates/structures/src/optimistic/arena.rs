@@ -11,8 +11,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Exponent of the number of nodes in the first four chunks together; in the next four there are twice as many, and so on.
 const FIRST_POWER: u32 = if cfg!(loom) { 3 } else { 6 };
 
-/// Exponent of the number of nodes that a tree cannot have.
-const LAST_POWER: u32 = 40;
+/// Exponent of the number of nodes that a tree cannot have. In models it is small, as their threads have small stacks.
+const LAST_POWER: u32 = if cfg!(loom) { 8 } else { 40 };
 
 /// Four chunks for each power of two.
 const CHUNKS: usize = 4 * (LAST_POWER - FIRST_POWER) as usize;
