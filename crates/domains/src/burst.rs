@@ -64,6 +64,7 @@ pub struct Burst<T: Target, R: Send + 'static> {
     spare: Vec<Chunk<T, R>>,
     sent: VecDeque<Sent>,
     next_seat: usize,
+    requests: u64,
 }
 
 impl Client {
@@ -93,6 +94,7 @@ impl Client {
             spare,
             sent: VecDeque::with_capacity(BURST_SLOTS),
             next_seat: 0,
+            requests: 0,
         })
     }
 }
@@ -102,6 +104,12 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Requests that it has sent so far. Each has several tasks, and one answer.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests
     }
 
     /// Returns whether every result is taken.
@@ -429,6 +437,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         }
         let spare = self.spare.pop().unwrap_or_else(|| Chunk::new(self.size));
         let chunk = std::mem::replace(&mut self.filling, spare);
+        self.requests += 1;
         self.sent.push_back(Sent { seat: self.next_seat, tasks: chunk.waiting() });
         self.ring.submit::<T, _>(self.next_seat, self.target.keys(), RunChunk(chunk));
         self.next_seat = (self.next_seat + 1) % self.ring.len();
