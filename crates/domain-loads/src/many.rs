@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use atrapos_domains::{Client, Configuration, Domains, Owned, Pending, Sessions as _};
+use atrapos_domains::{Client, Configuration, Domains, Owned, Pending, Sessions};
 use atrapos_structures::Visit;
 use atrapos_topology::Machine;
 use atrapos_workloads::Zipf;
@@ -109,8 +109,7 @@ struct Driver {
 
 impl Driver {
     fn run(mut self) -> ClientRun {
-        let mut sessions: Vec<Box<dyn Use>> =
-            self.structures.iter().map(|structure| structure.session()).collect();
+        let mut sessions: Vec<Box<dyn Use>> = self.structures.iter().map(Sessions::session).collect();
         let mut tallies = vec![Tally::default(); sessions.len()];
         let mut done = 0;
         let began = self.turn.begin();

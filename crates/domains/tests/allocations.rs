@@ -175,7 +175,6 @@ fn tasks_allocate_nothing_and_clients_take_little() {
     assert!(slot >= 128, "slots are seen by the counter: {slot}");
     let bytes = own + WINDOW_DEFAULT * slot;
     assert!(bytes <= 1_024, "an idle client has {bytes} bytes: {own} and slots of {slot}");
-    println!("an idle client: {own} bytes and {WINDOW_DEFAULT} slots of {slot}");
     // Workers make their slots: what touches memory first decides where it lies.
     let (few, many) = (starting(&machine, 15), starting(&machine, 960));
     assert!(many <= few + 1_024, "{few} bytes for few slots, {many} for many");

@@ -211,12 +211,12 @@ fn bytes_of_keys_that_are_gone_are_given_back() {
     let tree = Tree::<Strings>::new();
     for round in 0..3 {
         for number in 0..5_000_u64 {
-            let key = (number ^ round * 0x155).to_be_bytes();
+            let key = (number ^ (round * 0x155)).to_be_bytes();
             assert!(repeat(|| tree.try_insert(&key, number, &Independent)));
         }
         assert!(tree.keys.used() >= 5_000);
         for number in 0..5_000_u64 {
-            let key = (number ^ round * 0x155).to_be_bytes();
+            let key = (number ^ (round * 0x155)).to_be_bytes();
             assert!(repeat(|| tree.try_remove(&key, &Independent)));
         }
         assert_eq!(tree.keys.used(), 0, "round {round}");

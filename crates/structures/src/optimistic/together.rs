@@ -27,7 +27,7 @@ impl<K: Keep> Tree<K> {
     /// Attempts to find the places of some keys, [`GROUP`] at most.
     #[inline]
     pub(crate) fn places(&self, accesses: &[PointAccess<'_, K::Key>]) -> ArrayVec<Attempt<Place<'_>>, GROUP> {
-        let keys = || accesses.iter().take(GROUP).map(|access| access.key());
+        let keys = || accesses.iter().take(GROUP).map(PointAccess::key);
         let (root, height) = match self.root() {
             Ok(root) => root,
             Err(restart) => return keys().map(|_| Err(restart)).collect(),
