@@ -20,8 +20,8 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::advise::{AdviseArgs, AdviseCommand, ChannelsArg, WorkloadAdvise};
 pub(crate) use self::bench::{
-    BenchCommand, DomainsBenchArgs, DomainsDesignsBenchArgs, DomainsStructuresBenchArgs,
-    DomainsTpccBenchArgs, OtherBench, RawArgs, RecoveryArgs, WorkloadBench,
+    BenchCommand, DomainsBenchArgs, DomainsDesignsBenchArgs, DomainsServiceBenchArgs,
+    DomainsStructuresBenchArgs, DomainsTpccBenchArgs, OtherBench, RawArgs, RecoveryArgs, WorkloadBench,
 };
 pub(crate) use self::deploy::{CallArgs, DeployArgs, DeployCommand};
 pub(crate) use self::domains::{CalibrateArgs, ComposeArgs, DomainsCommand, KindArg, RunConfigurationArgs};

@@ -8,6 +8,7 @@
 
 pub(crate) mod domains;
 pub(crate) mod domains_designs;
+pub(crate) mod domains_service;
 pub(crate) mod domains_structures;
 pub(crate) mod domains_tpcc;
 

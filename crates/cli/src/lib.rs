@@ -73,6 +73,9 @@ pub fn run() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Other(OtherBench::DomainsStructures(args)) } => {
             bench::domains_structures::domains_structures(args)
         }
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::DomainsService(args)) } => {
+            bench::domains_service::domains_service(args)
+        }
         Command::Bench { benchmark: BenchCommand::Other(OtherBench::DomainsTpcc(args)) } => {
             bench::domains_tpcc::domains_tpcc(args)
         }

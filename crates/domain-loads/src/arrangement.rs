@@ -103,6 +103,26 @@ impl Arrangement {
         }
     }
 
+    /// The same parts as a design that shares nothing has, but used directly by as many threads as clients and workers together: each is of one part, and
+    /// reaches the others itself. So are the nodes of the paper's Figure 13.
+    ///
+    /// # Errors
+    /// A [`LoadError`] that names the number that is not possible; [`LoadError::NoParts`] for designs that have no parts of a fixed size.
+    pub fn parts_directly(
+        machine: &Machine,
+        design: Design,
+        threads: &Threads,
+    ) -> Result<Arrangement, LoadError> {
+        let (clients, workers) = threads.counts(machine)?;
+        let all = clients + workers;
+        let parts = match design {
+            Design::SnNuma => by_node(machine, 0, all, threads.pin)?,
+            Design::SnThread => delegated(machine, design, threads, (0, all), 1)?,
+            Design::Se | Design::SeNuma | Design::Configured => return Err(LoadError::NoParts(design)),
+        };
+        Ok(Arrangement { access: Access::Direct, clients: Vec::new(), ..parts })
+    }
+
     /// Direct use by one thread, which has its operations before it begins and makes as many together as the worker of a domain does at most:
     /// the work of a domain of one worker without messages, and so the bound of what such a domain can do. The time of drawing them is apart
     /// ([`Round::drawing`](crate::Round::drawing)).
@@ -198,7 +218,7 @@ impl Arrangement {
         &self.clients
     }
 
-    /// The processing units of the workers of each domain; of direct use: those of the threads, as one domain.
+    /// The processing units of the workers of each domain; of direct use: those of the threads, as one domain or by parts.
     #[must_use]
     pub fn domains(&self) -> &[Vec<CpuId>] {
         &self.domains
@@ -227,7 +247,11 @@ impl Arrangement {
     /// # Errors
     /// [`LoadError::Owned`].
     pub fn check(&self, kind: Kind) -> Result<(), LoadError> {
-        let workers = self.domains.iter().map(Vec::len).max().unwrap_or(0);
+        let workers = match self.access {
+            // They reach the parts of others, too.
+            Access::Direct => self.workers(),
+            Access::Delegated => self.domains.iter().map(Vec::len).max().unwrap_or(0),
+        };
         if kind.support().access == StructureAccess::Owned && workers > 1 {
             return Err(LoadError::Owned { kind, design: self.design, workers });
         }
@@ -235,7 +259,10 @@ impl Arrangement {
     }
 
     /// The configuration of the domains, with slots for a burst of every client at any one worker.
-    pub(crate) fn configuration(&self) -> Result<Configuration, LoadError> {
+    ///
+    /// # Errors
+    /// [`LoadError::Clients`] if a worker has not so many slots.
+    pub fn configuration(&self) -> Result<Configuration, LoadError> {
         let clients = self.clients.len();
         let slots = slots_of(clients).map_err(|max| LoadError::Clients { clients, max })?;
         let placement = if self.pin { Placement::Pinned } else { Placement::Anywhere };
@@ -275,7 +302,10 @@ impl std::fmt::Display for Arrangement {
             (Access::Direct, _) if self.together => {
                 write!(f, "direct use by 1 thread, {GROUP_MAX} operations together, drawn before")
             }
-            (Access::Direct, _) => write!(f, "direct use by {workers} thread{}", plural(workers)),
+            (Access::Direct, parts) => {
+                write!(f, "direct use by {workers} thread{}", plural(workers))?;
+                if parts.len() > 1 { write!(f, " of {} parts", parts.len()) } else { Ok(()) }
+            }
             (Access::Delegated, domains) => {
                 let size = domains.first().map_or(0, Vec::len);
                 let (count, exactly) = (domains.len(), domains.iter().all(|domain| domain.len() == size));

@@ -52,7 +52,9 @@ pub struct ConfiguredSettings {
     pub pin: bool,
     /// The seed of all random choices.
     pub seed: u64,
-    /// The way in which the domains adapt to their loads, if they do.
+    /// Set if every structure has a part in every domain, by a hash of the keys, instead of being where the configuration says.
+    pub parts: bool,
+    /// The way in which the domains adapt to their loads, if they do. Structures in parts stay where they are.
     pub adapt: Option<AdaptationSettings>,
 }
 
@@ -67,6 +69,7 @@ impl Default for ConfiguredSettings {
             mix: None,
             pin: true,
             seed: 1,
+            parts: false,
             adapt: None,
         }
     }
@@ -77,7 +80,7 @@ impl Default for ConfiguredSettings {
 pub struct StructureRun {
     /// Its name.
     pub name: String,
-    /// Its domain, at the end.
+    /// Its domain, at the end; empty if it has parts in several, or none at all.
     pub domain: String,
     /// Its kind.
     pub kind: Kind,
@@ -162,13 +165,17 @@ fn left_over(machine: &Machine, configuration: &Configuration) -> Result<Vec<Cpu
 
 /// A structure of the configuration, before it is placed.
 pub(crate) struct Planned {
-    name: String,
-    domain: usize,
-    load: Load,
-    share: f64,
+    pub(crate) name: String,
+    /// The domains that have a part of it each; one, if it is whole.
+    pub(crate) domains: Vec<usize>,
+    pub(crate) load: Load,
+    pub(crate) share: f64,
 }
 
-fn plan(configuration: &Configuration, settings: &ConfiguredSettings) -> Result<Vec<Planned>, LoadError> {
+pub(crate) fn plan(
+    configuration: &Configuration,
+    settings: &ConfiguredSettings,
+) -> Result<Vec<Planned>, LoadError> {
     let mut planned = Vec::new();
     for (name, domain) in &configuration.structures {
         let load = configuration.loads.get(name).ok_or_else(|| LoadError::NoLoad(name.clone()))?;
@@ -185,12 +192,15 @@ fn plan(configuration: &Configuration, settings: &ConfiguredSettings) -> Result<
         let found = configuration.domains.iter().position(|one| one.name == *domain);
         // What is missing is refused when the domains start.
         let Some(at) = found else { continue };
-        check_owned(name, kind, domain, configuration.domains[at].worker_count())?;
+        let domains = if settings.parts { (0..configuration.domains.len()).collect() } else { vec![at] };
+        for domain in domains.iter().map(|at| &configuration.domains[*at]) {
+            check_owned(name, kind, &domain.name, domain.worker_count())?;
+        }
         let ConfiguredSettings { records, theta, length, burst, seed, .. } = *settings;
         let seed = seed.wrapping_add(planned.len() as u64);
         let share = load.load;
         let load = Load { records, theta, length, burst, seed, ..Load::new(kind, mix) };
-        planned.push(Planned { name: structure(), domain: at, load, share });
+        planned.push(Planned { name: structure(), domains, load, share });
     }
     let all: f64 = planned.iter().map(|one| one.share).sum();
     planned.iter_mut().for_each(|one| one.share /= all);
@@ -227,7 +237,7 @@ fn with_slots(
     Ok(configuration)
 }
 
-/// The parts of a placed structure whose type does not depend on it.
+/// What a placed structure can do whose type does not depend on it.
 pub(crate) trait Structure: Sync {
     fn fill(&self, client: &mut Client) -> Result<(), LoadError>;
     /// Adds the structure to those of client `thread`.
@@ -243,8 +253,9 @@ pub(crate) trait Structure: Sync {
 
 /// A placed structure with its type.
 struct Used<H> {
-    handle: H,
-    seats: Vec<Owned<()>>,
+    /// Its parts, and the seats of the domain of each.
+    parts: Vec<H>,
+    seats: Vec<Vec<Owned<()>>>,
     load: Load,
     zipf: Option<Arc<Zipf>>,
     clients: usize,
@@ -256,8 +267,7 @@ impl<H: Handle> Used<H> {
         client: &mut Client,
         make: impl FnMut(Spot) -> J,
     ) -> Result<Vec<J::Output>, LoadError> {
-        let (handle, seats) = (std::slice::from_ref(&self.handle), std::slice::from_ref(&self.seats));
-        on_workers(client, handle, seats, make, drop).map(|(done, ())| done)
+        on_workers(client, &self.parts, &self.seats, make, drop).map(|(done, ())| done)
     }
 }
 
@@ -270,8 +280,8 @@ impl<H: Handle + 'static> Structure for Used<H> {
 
     fn join(&self, sides: &mut Sides, thread: usize) -> Entry {
         let stream = Stream::new(&self.load, self.zipf.as_ref(), thread, self.clients);
-        let (handle, manner) = (self.handle.clone(), Manner::of(&self.load));
-        H::join(sides, Member { handle, stream, manner, tally: Tally::default() })
+        let (parts, manner) = (self.parts.clone(), Manner::of(&self.load));
+        H::join(sides, Member { parts, stream, manner, tally: Tally::default() })
     }
 
     fn audit(
@@ -282,9 +292,9 @@ impl<H: Handle + 'static> Structure for Used<H> {
     ) -> Result<Result<Audit, Wrong>, LoadError> {
         let records = self.load.records;
         let job = |spot| Inspect { spot, records, inserted: inserted.clone() };
-        let each = match has_moved {
-            true => vec![on_one(client, &self.handle, job)?],
-            false => self.on_each(client, job)?,
+        let each = match self.parts.as_slice() {
+            [whole] if has_moved => vec![on_one(client, whole, job)?],
+            _ => self.on_each(client, job)?,
         };
         let mut findings = Findings::default();
         each.iter().for_each(|found| findings.add(found));
@@ -297,17 +307,27 @@ pub(crate) type Placing = Result<Box<dyn Structure>, LoadError>;
 
 /// Places a structure, whichever it is.
 pub(crate) struct Place<'a> {
-    site: Site<'a>,
+    /// The domains, and their seats, that are to have a part of it.
+    sites: Vec<(Site<'a>, Vec<Owned<()>>)>,
     planned: &'a Planned,
-    seats: &'a [Owned<()>],
     zipf: &'a Option<Arc<Zipf>>,
     clients: usize,
 }
 
 impl Place<'_> {
-    fn used<H: Handle + 'static>(&self, handle: H) -> Placing {
+    /// Places each part by `place`, which gets the site and the name.
+    fn used<H: Handle + 'static>(self, place: impl Fn(&Site<'_>, &str) -> Result<H, DomainError>) -> Placing {
         let (load, zipf) = (self.planned.load.clone(), self.zipf.clone());
-        Ok(Box::new(Used { handle, seats: self.seats.to_vec(), load, zipf, clients: self.clients }))
+        let (mut parts, mut seats) = (Vec::new(), Vec::new());
+        let is_whole = self.sites.len() == 1;
+        for (part, (site, of_site)) in self.sites.into_iter().enumerate() {
+            let name = &self.planned.name;
+            let placed =
+                if is_whole { place(&site, name)? } else { place(&site, &format!("{name}.{part}"))? };
+            parts.push(placed);
+            seats.push(of_site);
+        }
+        Ok(Box::new(Used { parts, seats, load, zipf, clients: self.clients }))
     }
 }
 
@@ -315,20 +335,22 @@ impl Visit<u64> for Place<'_> {
     type Output = Placing;
 
     fn shared<S: atrapos_structures::Shared<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
-        let handle: Sessioned<Placed> =
-            self.site.place_sessioned_with(&self.planned.name, move || Placed::new(make()))?;
-        self.used(handle)
+        self.used::<Sessioned<Placed>>(|site, name| {
+            site.place_sessioned_with(name, move || Placed::new(make()))
+        })
     }
 
     fn owned<S: atrapos_structures::Owned<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
         let make = move || -> Box<dyn Use> { Box::new(make()) };
-        let handle: Owned<Box<dyn Use>> = self.site.place_owned_with(&self.planned.name, make)?;
-        self.used(handle)
+        self.used::<Owned<Box<dyn Use>>>(|site, name| site.place_owned_with(name, make))
     }
 }
 
 /// The seats of the workers of each domain: see `prepared`.
-fn seats(domains: &Domains, configuration: &Configuration) -> Result<Vec<Vec<Owned<()>>>, LoadError> {
+pub(crate) fn seats(
+    domains: &Domains,
+    configuration: &Configuration,
+) -> Result<Vec<Vec<Owned<()>>>, LoadError> {
     let of_domain = |domain: &atrapos_domains::DomainConfiguration| {
         let site = domains.at(&domain.name)?;
         let named = (0..domain.worker_count()).map(|seat| format!("seat-{}-{seat}", domain.name));
@@ -338,20 +360,58 @@ fn seats(domains: &Domains, configuration: &Configuration) -> Result<Vec<Vec<Own
 }
 
 /// The operations of one client on each structure.
-struct ClientRun {
-    structures: Vec<(Tally, u64)>,
-    began: Instant,
-    ended: Instant,
+pub(crate) struct ClientRun {
+    pub(crate) structures: Vec<(Tally, u64)>,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+}
+
+/// The structures of the next operations, drawn by the shares of the structures.
+pub(crate) struct Draw {
+    /// Ends of the shares, ascending to 1.
+    ends: Vec<f64>,
+    random: Random,
+    /// Operations on one structure before another is drawn.
+    burst: u64,
+    at: usize,
+    left: u64,
+}
+
+impl Draw {
+    pub(crate) fn new(planned: &[Planned], settings: &ConfiguredSettings, thread: usize) -> Draw {
+        let end = |sum: &mut f64, one: &Planned| {
+            *sum += one.share;
+            Some(*sum)
+        };
+        Draw {
+            ends: planned.iter().scan(0.0, end).collect(),
+            random: Random::of_stream(settings.seed, thread as u64),
+            burst: settings.burst as u64,
+            at: 0,
+            left: 0,
+        }
+    }
+
+    /// The structure of the next operations, and how many of `most` are on it.
+    #[inline]
+    pub(crate) fn next(&mut self, most: u64) -> (usize, u64) {
+        if self.left == 0 {
+            let drawn = self.random.unit();
+            self.at = self.ends.partition_point(|end| *end <= drawn).min(self.ends.len() - 1);
+            self.left = self.burst;
+        }
+        let operations = most.min(self.left);
+        self.left -= operations;
+        (self.at, operations)
+    }
 }
 
 /// A client thread before its run.
 struct Driver<'a> {
     client: Client,
     structures: &'a [Box<dyn Structure>],
-    /// Ends of the shares of the structures, ascending to 1.
-    ends: &'a [f64],
-    burst: u64,
-    random: Random,
+    draw: Draw,
+    burst: usize,
     turn: Turn,
     cpu: Option<CpuId>,
     number: usize,
@@ -363,24 +423,18 @@ impl Driver<'_> {
             // Refused: it runs unpinned.
             let _ = pin_current_thread(cpu.index());
         }
-        let mut sides = Sides::new(self.burst as usize);
+        let mut sides = Sides::new(self.burst);
         let entries: Vec<Entry> =
             self.structures.iter().map(|one| one.join(&mut sides, self.number)).collect();
-        let (mut done, mut left_in_burst, mut at) = (0, 0, 0);
+        let mut done = 0;
         let began = self.turn.begin();
         loop {
             let chunk = self.turn.next(done);
             if chunk == 0 {
                 break;
             }
-            if left_in_burst == 0 {
-                let drawn = self.random.unit();
-                at = self.ends.partition_point(|end| *end <= drawn).min(entries.len() - 1);
-                left_in_burst = self.burst;
-            }
-            let operations = chunk.min(left_in_burst);
+            let (at, operations) = self.draw.next(chunk);
             sides.submit(&mut self.client, entries[at], operations)?;
-            left_in_burst -= operations;
             done += operations;
         }
         let structures = sides.end(&entries)?;
@@ -431,13 +485,13 @@ pub(crate) fn run_with(
     let mut structures = Vec::new();
     for (at, one) in planned.iter().enumerate() {
         loading(at);
-        let site = domains.at(&configuration.domains[one.domain].name)?;
-        let (seats, zipf, clients) = (&seats[one.domain], &zipf, settings.clients);
-        let structure = place(Place { site, planned: one, seats, zipf, clients })?;
+        let site = |at: &usize| Ok((domains.at(&configuration.domains[*at].name)?, seats[*at].clone()));
+        let sites = one.domains.iter().map(site).collect::<Result<Vec<_>, DomainError>>()?;
+        let structure = place(Place { sites, planned: one, zipf: &zipf, clients: settings.clients })?;
         structure.fill(&mut domains.client())?;
         structures.push(structure);
     }
-    let mut adapter = match &settings.adapt {
+    let mut adapter = match settings.adapt.as_ref().filter(|_| !settings.parts) {
         Some(adapt) => {
             // They are in the way of changes, and no structures of anybody's.
             seats.iter().flatten().try_for_each(|seat| domains.remove(seat).and_then(Change::wait))?;
@@ -463,11 +517,11 @@ pub(crate) fn run_with(
 }
 
 /// Operations of each client at most: as many as keep each structure within what its own load allows.
-fn operations_max(planned: &[Planned], settings: &ConfiguredSettings) -> u64 {
+pub(crate) fn operations_max(planned: &[Planned], settings: &ConfiguredSettings, threads: usize) -> u64 {
     let of_structure = |one: &Planned| match settings.length {
         Length::Operations(operations) => operations,
         Length::Time(_) => {
-            let own = one.load.operations_max(settings.length, settings.clients);
+            let own = one.load.operations_max(settings.length, threads);
             // A cast of what is too large gives the largest number.
             (own as f64 / one.share) as u64
         }
@@ -484,21 +538,13 @@ fn drive(
     (cpus, interrupt): (&[CpuId], &AtomicBool),
     adapter: Option<&mut Adapter<'_>>,
 ) -> Result<(Vec<ClientRun>, bool), LoadError> {
-    let ends: Vec<f64> = planned
-        .iter()
-        .scan(0.0, |sum, one| {
-            *sum += one.share;
-            Some(*sum)
-        })
-        .collect();
     let control = Arc::new(Control::default());
-    let limit = operations_max(planned, settings);
+    let limit = operations_max(planned, settings, settings.clients);
     let driver = |number: usize| Driver {
         client: domains.client(),
         structures,
-        ends: &ends,
-        burst: settings.burst as u64,
-        random: Random::of_stream(settings.seed, number as u64),
+        draw: Draw::new(planned, settings, number),
+        burst: settings.burst,
         turn: Turn::new(&control, settings.length, limit),
         cpu: cpus.get(number).copied(),
         number,

@@ -38,6 +38,25 @@ impl Manner {
     }
 }
 
+/// What delegation took of clients, beside their operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delegation {
+    /// Requests that they sent; each has one answer.
+    pub requests: u64,
+    /// Times that they found no answer where they needed one.
+    pub waits: u64,
+    /// Time until it came, of all clients together.
+    pub waited: Duration,
+}
+
+impl Delegation {
+    pub(crate) fn add(&mut self, other: Delegation) {
+        self.requests += other.requests;
+        self.waits += other.waits;
+        self.waited += other.waited;
+    }
+}
+
 /// A client thread before a round.
 pub(crate) struct Delegate<'a, H> {
     pub(crate) client: Client,
@@ -45,6 +64,8 @@ pub(crate) struct Delegate<'a, H> {
     pub(crate) handles: &'a [H],
     pub(crate) burst: usize,
     pub(crate) manner: Manner,
+    /// Set if it notes how long it waits.
+    pub(crate) clocked: bool,
     pub(crate) stream: Stream,
     pub(crate) turn: Turn,
     /// The processing unit to run on, if threads are pinned.
@@ -86,7 +107,7 @@ impl<H: Handle> Delegate<'_, H> {
         for handle in self.handles {
             bursts.push(self.client.burst::<H, u64>(handle, self.burst)?);
         }
-        let (mut tally, mut done) = (Tally::default(), 0);
+        let (mut tally, mut delegation, mut done) = (Tally::default(), Delegation::default(), 0);
         let began = self.turn.begin();
         loop {
             let chunk = self.turn.next(done);
@@ -94,6 +115,9 @@ impl<H: Handle> Delegate<'_, H> {
                 let operation = self.stream.next();
                 tally.submitted(operation.class);
                 let burst = &mut bursts[records::part(operation.key, self.handles.len())];
+                if self.clocked && burst.len() == self.burst {
+                    tally.reply(oldest_clocked(burst, &mut delegation)?);
+                }
                 if let Some(reply) = submit(burst, operation, self.manner)? {
                     tally.reply(reply?);
                 }
@@ -106,6 +130,23 @@ impl<H: Handle> Delegate<'_, H> {
         for burst in &mut bursts {
             burst.drain().try_for_each(|reply| reply.map(|reply| tally.reply(reply)))?;
         }
-        Ok(Driven { stream: self.stream, tally, began, ended: Instant::now(), drawing: Duration::ZERO })
+        delegation.requests = bursts.iter().map(Burst::requests).sum();
+        let drawing = Duration::ZERO;
+        Ok(Driven { stream: self.stream, tally, began, ended: Instant::now(), drawing, delegation })
     }
+}
+
+/// Takes the oldest reply of a full burst, and notes the time if it has to be waited for.
+fn oldest_clocked<H: Handle>(
+    burst: &mut Burst<H, u64>,
+    delegation: &mut Delegation,
+) -> Result<u64, LoadError> {
+    if let Some(reply) = burst.try_pop() {
+        return Ok(reply?);
+    }
+    let began = Instant::now();
+    let reply = burst.pop().unwrap_or_else(|| unreachable!("a full burst has an oldest task"));
+    delegation.waits += 1;
+    delegation.waited += began.elapsed();
+    Ok(reply?)
 }

@@ -67,6 +67,9 @@ pub enum LoadError {
     /// A size of domains was given to a design that has its own.
     #[error("{0} has domains of its own size; leave the size out, or use configured")]
     SizeIsGiven(Design),
+    /// Parts that are used directly, of a design that has none.
+    #[error("{0} has no parts that threads could use directly; use sn-numa or sn-thread")]
+    NoParts(Design),
     /// The size of configured domains is not known.
     #[error("the size of configured domains is missing: give one, or let it be found by measuring")]
     SizeIsMissing,
@@ -121,6 +124,16 @@ pub enum LoadError {
         structure: String,
         /// The mix, and those that there are.
         unknown: UnknownMix,
+    },
+    /// An owned structure that several threads are to use directly.
+    #[error(
+        "structure '{structure}' is of the kind {kind}, which belongs to one worker, and cannot be used by all threads directly; use sn-thread or configured"
+    )]
+    OwnedByThreads {
+        /// The structure.
+        structure: String,
+        /// Its kind.
+        kind: Kind,
     },
     /// An owned structure in a domain of several workers.
     #[error(

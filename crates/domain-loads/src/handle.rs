@@ -27,6 +27,8 @@ pub(crate) trait Use: Send {
     fn scan(&mut self, from: u64, limit: usize, visit: &mut dyn FnMut(&u64, u64))
     -> Result<usize, Unordered>;
     fn contention(&self) -> Option<Contention>;
+    /// Does some operations of a stream, and counts them and their replies.
+    fn drive_some(&mut self, operations: u64, stream: &mut Stream, tally: &mut Tally);
     /// Does the operations of a stream until the turn ends, and counts them and their replies; returns when it began.
     fn drive(&mut self, turn: &mut Turn, stream: &mut Stream, tally: &mut Tally) -> Instant;
 }
@@ -65,16 +67,21 @@ impl<S: atrapos_structures::Owned<u64>> Use for S {
         atrapos_structures::Owned::contention(self)
     }
 
+    #[inline]
+    fn drive_some(&mut self, operations: u64, stream: &mut Stream, tally: &mut Tally) {
+        for _ in 0..operations {
+            let operation = stream.next();
+            tally.submitted(operation.class);
+            tally.reply(perform(self, operation));
+        }
+    }
+
     fn drive(&mut self, turn: &mut Turn, stream: &mut Stream, tally: &mut Tally) -> Instant {
         let mut done = 0;
         let began = turn.begin();
         loop {
             let chunk = turn.next(done);
-            for _ in 0..chunk {
-                let operation = stream.next();
-                tally.submitted(operation.class);
-                tally.reply(perform(self, operation));
-            }
+            self.drive_some(chunk, stream, tally);
             done += chunk;
             if chunk == 0 {
                 return began;

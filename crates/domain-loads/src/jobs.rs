@@ -12,6 +12,7 @@ use atrapos_structures::{Contention, Refused};
 
 use crate::audit::Findings;
 use crate::control::Turn;
+use crate::delegate::Delegation;
 use crate::error::LoadError;
 use crate::handle::{Handle, MISSING, Use, drive_together, read};
 use crate::records::{self, PAYLOAD_END};
@@ -106,6 +107,8 @@ pub(crate) struct Driven {
     pub(crate) ended: Instant,
     /// Time between the two that does not count: of operations that were drawn before others were made together.
     pub(crate) drawing: Duration,
+    /// What delegation took of it.
+    pub(crate) delegation: Delegation,
 }
 
 /// Uses the structure directly for a round.
@@ -126,7 +129,8 @@ impl Job for Drive {
             true => drive_together(structure, &mut turn, &mut stream, &mut tally),
             false => (structure.drive(&mut turn, &mut stream, &mut tally), Duration::ZERO),
         };
-        Driven { stream, tally, began, ended: Instant::now(), drawing }
+        let delegation = Delegation::default();
+        Driven { stream, tally, began, ended: Instant::now(), drawing, delegation }
     }
 }
 

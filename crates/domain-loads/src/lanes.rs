@@ -14,11 +14,13 @@ use atrapos_domains::{Burst, Client, Owned, Route, Sessioned, Why};
 use crate::delegate::{Manner, submit};
 use crate::error::LoadError;
 use crate::handle::{Handle, Placed, Use};
-use crate::stream::{Stream, Tally};
+use crate::records;
+use crate::stream::{Operation, Stream, Tally};
 
 /// One structure, as a client uses it.
 pub(crate) struct Member<H> {
-    pub(crate) handle: H,
+    /// Its parts: one, or one in each domain, divided by a hash of the keys.
+    pub(crate) parts: Vec<H>,
     pub(crate) stream: Stream,
     pub(crate) manner: Manner,
     pub(crate) tally: Tally,
@@ -28,14 +30,14 @@ pub(crate) struct Member<H> {
 struct Lane<H: Handle> {
     route: Route,
     burst: Burst<H, u64>,
-    /// The structure that the burst is turned to.
-    at: usize,
+    /// The structure, and its part, that the burst is turned to.
+    at: (usize, usize),
     /// Operations without a reply: the number of those on a structure that came one after the other, the oldest first.
     under_way: VecDeque<(usize, u64)>,
 }
 
 impl<H: Handle> Lane<H> {
-    fn turn_to(&mut self, at: usize, handle: &H) -> Result<(), Why> {
+    fn turn_to(&mut self, at: (usize, usize), handle: &H) -> Result<(), Why> {
         if self.at != at {
             self.burst.turn_to(handle)?;
             self.at = at;
@@ -43,16 +45,28 @@ impl<H: Handle> Lane<H> {
         Ok(())
     }
 
+    /// Submits an operation on the structure that the burst is turned to, and counts it and the reply to the oldest one, if it comes.
+    #[inline]
+    fn submit(&mut self, members: &mut [Member<H>], operation: Operation) -> Result<(), LoadError> {
+        let Member { manner, tally, .. } = &mut members[self.at.0];
+        tally.submitted(operation.class);
+        self.submitted();
+        if let Some(reply) = submit(&mut self.burst, operation, *manner)? {
+            members[self.replied()].tally.reply(reply?);
+        }
+        Ok(())
+    }
+
     fn submitted(&mut self) {
         match self.under_way.back_mut() {
-            Some((at, operations)) if *at == self.at => *operations += 1,
-            _ => self.under_way.push_back((self.at, 1)),
+            Some((at, operations)) if *at == self.at.0 => *operations += 1,
+            _ => self.under_way.push_back((self.at.0, 1)),
         }
     }
 
     /// The structure that the next reply is of.
     fn replied(&mut self) -> usize {
-        let Some((at, operations)) = self.under_way.front_mut() else { return self.at };
+        let Some((at, operations)) = self.under_way.front_mut() else { return self.at.0 };
         let of = *at;
         *operations -= 1;
         if *operations == 0 {
@@ -86,9 +100,9 @@ impl<H: Handle> Lanes<H> {
         self.members.len() - 1
     }
 
-    /// The lane to the place where a structure is now.
-    fn lane(&mut self, client: &mut Client, at: usize) -> Result<usize, LoadError> {
-        let handle = &self.members[at].handle;
+    /// The lane to the place where a part of a structure is now.
+    fn lane(&mut self, client: &mut Client, at: (usize, usize)) -> Result<usize, LoadError> {
+        let handle = &self.members[at.0].parts[at.1];
         let route = route_of(handle);
         if let Some(known) = self.lanes.iter().position(|lane| lane.route == route) {
             return Ok(known);
@@ -105,17 +119,30 @@ impl<H: Handle> Lanes<H> {
     }
 
     fn submit(&mut self, client: &mut Client, at: usize, operations: u64) -> Result<(), LoadError> {
-        let lane = self.lane(client, at)?;
+        let parts = self.members[at].parts.len();
+        if parts > 1 {
+            return self.submit_to_parts(client, at, operations);
+        }
+        let lane = self.lane(client, (at, 0))?;
         let (lane, members) = (&mut self.lanes[lane], &mut self.members);
-        lane.turn_to(at, &members[at].handle)?;
+        lane.turn_to((at, 0), &members[at].parts[0])?;
         for _ in 0..operations {
-            let Member { stream, manner, tally, .. } = &mut members[at];
+            let operation = members[at].stream.next();
+            lane.submit(members, operation)?;
+        }
+        Ok(())
+    }
+
+    /// The same on a structure of several parts, each operation on the part that has its key.
+    fn submit_to_parts(&mut self, client: &mut Client, at: usize, operations: u64) -> Result<(), LoadError> {
+        for _ in 0..operations {
+            let Member { parts, stream, .. } = &mut self.members[at];
             let operation = stream.next();
-            tally.submitted(operation.class);
-            lane.submitted();
-            if let Some(reply) = submit(&mut lane.burst, operation, *manner)? {
-                members[lane.replied()].tally.reply(reply?);
-            }
+            let part = records::part(operation.key, parts.len());
+            let lane = self.lane(client, (at, part))?;
+            let (lane, members) = (&mut self.lanes[lane], &mut self.members);
+            lane.turn_to((at, part), &members[at].parts[part])?;
+            lane.submit(members, operation)?;
         }
         Ok(())
     }

@@ -46,6 +46,9 @@ pub struct Load {
     pub burst: usize,
     /// Set if a worker makes the look-ups of several operations of a burst together.
     pub grouped: bool,
+    /// Set if a round of its own, of a quarter of the length, says what delegation takes of the clients ([`Delegation`](crate::Delegation)): in that one they
+    /// read the clock whenever they wait.
+    pub clocked: bool,
     /// The seed of all random choices.
     pub seed: u64,
 }
@@ -63,6 +66,7 @@ impl Load {
             length,
             burst: BURST_DEFAULT,
             grouped: true,
+            clocked: false,
             seed: 1,
         }
     }

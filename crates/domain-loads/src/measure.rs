@@ -12,7 +12,7 @@ use atrapos_composition::{RELIABLE_VARIATION_MAX, variation};
 use atrapos_topology::Machine;
 use statrs::statistics::{Data, Median};
 
-use crate::arrangement::{Arrangement, Threads};
+use crate::arrangement::{Access, Arrangement, Threads};
 use crate::audit::{Audit, Wrong};
 use crate::error::LoadError;
 use crate::load::Load;
@@ -62,6 +62,8 @@ pub struct Run {
     pub arrangement: Arrangement,
     /// The rounds; at least one.
     pub rounds: Vec<Round>,
+    /// The round in which clients noted how long they wait, if there was one ([`Load::clocked`]).
+    pub clocked: Option<Round>,
     /// The result of the audit.
     pub audit: Result<Audit, Wrong>,
     /// Time that loading took.
@@ -150,9 +152,11 @@ pub fn run_alternating(
         return Err(LoadError::Interrupted);
     }
     let mut runs = Vec::new();
-    for ((one, rounds), (load, arrangement)) in prepared.into_iter().zip(rounds).zip(sides) {
+    for ((mut one, rounds), (load, arrangement)) in prepared.into_iter().zip(rounds).zip(sides) {
+        let is_clocked = load.clocked && arrangement.access() == Access::Delegated && !interrupted;
+        let clocked = is_clocked.then(|| one.clocked(measurement.interrupt)).transpose()?;
         let (loading, load, arrangement) = (one.loading, load.clone(), arrangement.clone());
-        runs.push(Run { load, arrangement, rounds, audit: one.audit()?, loading, interrupted });
+        runs.push(Run { load, arrangement, rounds, clocked, audit: one.audit()?, loading, interrupted });
     }
     Ok(runs)
 }

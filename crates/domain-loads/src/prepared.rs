@@ -17,7 +17,7 @@ use atrapos_workloads::Zipf;
 use crate::arrangement::{Access, Arrangement, domain_name};
 use crate::audit::{Audit, Findings, Wrong, replies};
 use crate::control::{Control, Turn};
-use crate::delegate::{Delegate, Manner};
+use crate::delegate::{Delegate, Delegation, Manner};
 use crate::error::LoadError;
 use crate::handle::{Handle, Placed, Use};
 use crate::jobs::{Drive, Driven, Fill, Inspect, Job, Spot, TellContention, on_workers};
@@ -39,6 +39,8 @@ pub struct Round {
     pub busy_steps: u64,
     /// Contention that workers met, if the structure can tell.
     pub contention: Option<Contention>,
+    /// What delegation took of the clients; times only of a round with [`Load::clocked`].
+    pub delegation: Delegation,
     pub(crate) interrupted: bool,
 }
 
@@ -60,7 +62,7 @@ impl Round {
 trait Rounds {
     fn fill(&mut self) -> Result<(), LoadError>;
     fn empty(&mut self) -> Result<(), LoadError>;
-    fn round(&mut self, length: Length, interrupt: &AtomicBool) -> Result<Round, LoadError>;
+    fn round(&mut self, length: Length, clocked: bool, interrupt: &AtomicBool) -> Result<Round, LoadError>;
     fn audit(&mut self) -> Result<Result<Audit, Wrong>, LoadError>;
 }
 
@@ -136,22 +138,36 @@ impl Prepared {
         if self.load.mix.inserts() {
             return Ok(());
         }
-        let length = match self.load.length {
+        self.rounds.round(self.quarter(), false, interrupt).map(drop)
+    }
+
+    fn quarter(&self) -> Length {
+        match self.load.length {
             Length::Time(time) => Length::Time(time / 4),
             Length::Operations(operations) => Length::Operations(operations.div_ceil(4)),
-        };
-        self.rounds.round(length, interrupt).map(drop)
+        }
+    }
+
+    /// Runs a shorter round in which clients note how long they wait.
+    pub(crate) fn clocked(&mut self, interrupt: &AtomicBool) -> Result<Round, LoadError> {
+        self.begin_anew()?;
+        self.rounds.round(self.quarter(), true, interrupt)
     }
 
     /// Runs a round. With insertions every round begins with the same records: the structure is audited and loaded anew before it.
     pub(crate) fn round(&mut self, interrupt: &AtomicBool) -> Result<Round, LoadError> {
+        self.begin_anew()?;
+        self.rounds.round(self.load.length, false, interrupt)
+    }
+
+    fn begin_anew(&mut self) -> Result<(), LoadError> {
         if self.load.mix.inserts() && !self.fresh {
             self.audit_now()?;
             self.rounds.empty()?;
             self.fill()?;
         }
         self.fresh = false;
-        self.rounds.round(self.load.length, interrupt)
+        Ok(())
     }
 
     fn audit_now(&mut self) -> Result<(), LoadError> {
@@ -298,6 +314,7 @@ impl<H: Handle> Loaded<H> {
     fn drive_by_clients(
         &mut self,
         length: Length,
+        clocked: bool,
         interrupt: &AtomicBool,
     ) -> Result<(Vec<Driven>, bool), LoadError> {
         let control = Arc::new(Control::default());
@@ -309,6 +326,7 @@ impl<H: Handle> Loaded<H> {
             handles: &self.handles,
             burst: self.load.burst,
             manner: Manner::of(&self.load),
+            clocked,
             stream,
             turn: Turn::new(&control, length, limit),
             cpu: pin.then_some(*cpu),
@@ -349,17 +367,20 @@ impl<H: Handle> Rounds for Loaded<H> {
         Ok(())
     }
 
-    fn round(&mut self, length: Length, interrupt: &AtomicBool) -> Result<Round, LoadError> {
+    fn round(&mut self, length: Length, clocked: bool, interrupt: &AtomicBool) -> Result<Round, LoadError> {
         let contention_before = self.contention()?;
         let work_before = self.work();
         let (driven, interrupted) = match self.arrangement.access() {
             Access::Direct => self.drive_directly(length, interrupt)?,
-            Access::Delegated => self.drive_by_clients(length, interrupt)?,
+            Access::Delegated => self.drive_by_clients(length, clocked, interrupt)?,
         };
         let work = self.work();
         let contention = self.contention()?;
-        let mut tally = Tally::default();
-        driven.iter().for_each(|driven| tally.add(&driven.tally));
+        let (mut tally, mut delegation) = (Tally::default(), Delegation::default());
+        for driven in &driven {
+            tally.add(&driven.tally);
+            delegation.add(driven.delegation);
+        }
         self.tally.add(&tally);
         let began = driven.iter().map(|driven| driven.began).min();
         let ended = driven.iter().map(|driven| driven.ended).max();
@@ -374,6 +395,7 @@ impl<H: Handle> Rounds for Loaded<H> {
             tasks: work.0 - work_before.0,
             busy_steps: work.1 - work_before.1,
             contention: contention.zip(contention_before).map(|(now, before)| since(now, before)),
+            delegation,
             interrupted,
         })
     }

@@ -19,7 +19,7 @@ use crate::prepared::Prepared;
 use crate::{
     Access, AdaptationSettings, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load,
     LoadError, Measurement, Mix, Run, Step, Threads, Wrong, choose, clients_beside, default_sizes,
-    is_oversubscribed, judge_designs, measure_curve, run, run_alternating, run_configuration,
+    is_oversubscribed, judge_designs, measure_curve, run, run_alternating, run_configuration, run_directly,
 };
 
 fn machine() -> Machine {
@@ -577,5 +577,89 @@ fn designs_are_judged_by_rounds_that_did_not_choose() {
         assert!(judged.to_best(judged.configured()) <= 1.0);
         let worst = judged.worst_rigid().expect("there are rigid designs");
         assert!(judged.candidates.iter().all(|one| judged.to_best(one) >= judged.to_best(worst)));
+    }
+}
+
+/// Structures in parts, and used directly, do what whole ones in domains do.
+#[test]
+fn many_structures_are_the_same_in_every_design() {
+    let interrupt = AtomicBool::new(false);
+    let threads = Threads { clients: Some(2), workers: Some(2), domain_size: None, pin: false };
+    let settings = ConfiguredSettings { clients: 2, pin: false, ..settings() };
+    for (kind, design) in [
+        (Kind::BTree, Design::Se),
+        (Kind::HashMap, Design::SeNuma),
+        (Kind::FpTree, Design::SnThread),
+        (Kind::OwnedTree, Design::SnThread),
+    ] {
+        let arrangement = Arrangement::new(&machine(), design, &threads).expect("possible");
+        let mut configuration = arrangement.configuration().expect("there are slots");
+        let domain = configuration.domains[0].name.clone();
+        for at in 0..9 {
+            let load = StructureLoad { kind: kind.name().to_owned(), mix: "ycsb-d".to_owned(), load: 1.0 };
+            configuration.structures.insert(format!("s{at}"), domain.clone());
+            configuration.loads.insert(format!("s{at}"), load);
+        }
+        let run = match arrangement.access() {
+            Access::Direct => {
+                run_directly(&machine(), &configuration, &settings, &interrupt, &mut |_| ()).expect("it runs")
+            }
+            Access::Delegated => {
+                let settings = ConfiguredSettings { parts: true, ..settings.clone() };
+                let run = run_configured(&configuration, &settings).expect("it runs");
+                let tasks = run.domains.iter().map(|domain| domain.tasks.iter().sum::<u64>());
+                assert!(tasks.min() > Some(0), "each domain has parts: {run:?}");
+                run
+            }
+        };
+        assert_eq!(run.structures.len(), 9);
+        for structure in &run.structures {
+            assert!(structure.audit.is_ok() && structure.operations() > 0, "{design}: {structure:?}");
+            assert!(structure.classes[2] > 0, "records are inserted: {structure:?}");
+        }
+    }
+}
+
+#[test]
+fn structures_with_one_owner_are_not_used_by_all_threads() {
+    let threads = Threads { clients: Some(1), workers: Some(1), domain_size: None, pin: false };
+    let arrangement = Arrangement::new(&machine(), Design::Se, &threads).expect("possible");
+    let mut configuration = arrangement.configuration().expect("there are slots");
+    configuration.domains[0].workers = 1;
+    configuration.domains[0].cpus.truncate(1);
+    let domain = configuration.domains[0].name.clone();
+    let load = StructureLoad { kind: "owned-tree".to_owned(), mix: "ycsb-c".to_owned(), load: 1.0 };
+    configuration.structures.insert("one".to_owned(), domain);
+    configuration.loads.insert("one".to_owned(), load);
+    let interrupt = AtomicBool::new(false);
+    let refused = run_directly(&machine(), &configuration, &settings(), &interrupt, &mut |_| ());
+    let refused = refused.expect_err("a thread owns it").to_string();
+    assert!(refused.contains("owned-tree") && refused.contains("sn-thread"), "{refused}");
+}
+
+/// A round of its own counts requests, and waits of those that need an answer; times are as they are.
+#[test]
+fn what_delegation_takes_of_clients_is_counted() {
+    let threads = Threads { clients: Some(1), workers: Some(1), domain_size: None, pin: false };
+    let interrupt = AtomicBool::new(false);
+    for (burst, clocked) in [(1, true), (14, true), (14, false)] {
+        let load = Load { burst, clocked, ..load(Kind::HashMap, Mix::YcsbA) };
+        let arrangement = Arrangement::new(&machine(), Design::SnThread, &threads).expect("possible");
+        let mut measurement = Measurement { rounds: 1, interrupt: &interrupt, watch: &mut |_| {} };
+        let run = run(&machine(), &load, &arrangement, &mut measurement).expect("it runs");
+        assert!(run.audit.is_ok(), "{run:?}");
+        let Some(round) = run.clocked else {
+            assert!(!clocked);
+            continue;
+        };
+        let (requests, operations) = (round.delegation.requests, round.operations());
+        assert_eq!((clocked, operations), (true, 100), "a quarter of the operations");
+        if burst == 1 {
+            assert_eq!(requests, operations, "each is a request");
+        } else {
+            assert!((operations / 14..=operations / 2).contains(&requests), "{requests} of {operations}");
+        }
+        assert!(round.delegation.waits < operations);
+        assert!(round.delegation.waits > 0 || round.delegation.waited.is_zero());
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! A [`TpccLoad`] names the structure that all tables are, and the transactions; an [`Arrangement`] says which threads use them and how.
 //! [`run_tpcc`] measures. Every design divides the warehouses among its domains: warehouse `w` is in part `(w - 1) % parts`; with direct use there is
-//! one part. Each worker of a domain has a [`Session`] of its part's tables, an owned value of the domain; a client sends its tasks to one of them.
+//! one part, unless the threads are of parts and use those of others directly, too ([`Arrangement::parts_directly`]). Each worker of a domain has a [`Session`] of its part's tables, an owned value of the domain; a client sends its tasks to one of them.
 //!
 //! Owns: the settings, the rounds, and the threads. Never: runs a statement (`statements`), or decides their order (`transactions`).
 //!
@@ -20,8 +20,8 @@ mod tests;
 mod transactions;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use atrapos_domains::{BURST_DEFAULT, BURST_MAX, Burst, Client, Domains, Owned, Pending};
@@ -181,6 +181,8 @@ struct Loaded {
     population: Population,
     /// The sessions of each part's tables, one with each worker of its domain.
     sessions: Vec<Vec<Owned<Session>>>,
+    /// The sessions of all parts' tables of each thread that uses several parts directly. In a mutex, since clients share what is around it; it is never locked.
+    direct: Mutex<Vec<Vec<Session>>>,
     drivers: Vec<Driver>,
     tally: Tally,
     length: Duration,
@@ -228,19 +230,32 @@ impl Loaded {
         let workload = load.workload()?;
         let population = *workload.population();
         let domains = Domains::start(machine, &arrangement.configuration()?)?;
-        let mut sessions = Vec::new();
+        let (mut sessions, mut direct) = (Vec::new(), Vec::new());
+        let parts = arrangement.domains().len();
+        if arrangement.access() == Access::Direct && parts > 1 {
+            direct.resize_with(arrangement.drivers(), Vec::new);
+        }
         for (part, cpus) in arrangement.domains().iter().enumerate() {
             let site = domains.at(&domain_name(part))?;
-            let of_part = Session::for_workers(load.kind, cpus.len()).into_iter().enumerate();
+            let mut of_part = Session::for_workers(load.kind, cpus.len() + direct.len());
+            direct.iter_mut().zip(of_part.drain(cpus.len()..)).for_each(|(all, one)| all.push(one));
             // A new owned value goes to the worker with the fewest: so each worker gets one.
-            let placed =
-                of_part.map(|(seat, session)| site.place_owned(&format!("tables-{part}-{seat}"), session));
+            let placed = of_part
+                .into_iter()
+                .enumerate()
+                .map(|(seat, session)| site.place_owned(&format!("tables-{part}-{seat}"), session));
             sessions.push(placed.collect::<Result<Vec<_>, _>>()?);
         }
         let scale = population.scale();
+        let parts_of_threads = arrangement.domains().iter().enumerate();
+        let parts_of_threads: Vec<usize> =
+            parts_of_threads.flat_map(|(part, cpus)| cpus.iter().map(move |_| part)).collect();
+        let is_direct = !direct.is_empty();
         let driver = |thread: usize| {
-            let all = KeySet::of_sorted(1..=load.warehouses)
-                .unwrap_or_else(|| unreachable!("there is a warehouse, as was checked"));
+            // Who is of a part begins at its warehouses.
+            let is_home = |w_id: &u64| !is_direct || part_of(*w_id as u16, parts) == parts_of_threads[thread];
+            let all = KeySet::of_sorted((1..=load.warehouses).filter(is_home))
+                .unwrap_or_else(|| unreachable!("every part has a warehouse, as was checked"));
             let random = Random::of_stream(load.seed, thread as u64);
             let (mix, remote) = (workload.config().mix, workload.config().remote);
             let parameters = Parameters::new(mix, remote, scale, population.constants(), all, random);
@@ -251,6 +266,7 @@ impl Loaded {
             arrangement: arrangement.clone(),
             population,
             sessions,
+            direct: Mutex::new(direct),
             drivers: (0..arrangement.drivers()).map(driver).collect(),
             tally: Tally::new(scale.warehouses),
             length: load.length,
@@ -318,20 +334,29 @@ impl Loaded {
         [self.tally.new_orders(), self.tally.rolled_back, self.tally.all_payments()]
     }
 
-    /// Drives a round by tasks of the workers, which use the tables of the only part directly.
+    /// Drives a round by tasks of the workers, which use the tables of the only part directly, or those of all parts.
     fn drive_directly(&mut self, interrupt: &AtomicBool) -> Result<(Vec<Driven>, bool), LoadError> {
         let control = Arc::<Control>::default();
         let (mut client, mut pending) = (self.domains.client(), Vec::new());
         let sessions: Vec<Owned<Session>> = self.sessions.concat();
+        let mut direct = std::mem::take(self.direct()).into_iter();
         for (driver, session) in std::mem::take(&mut self.drivers).into_iter().zip(&sessions) {
-            let turn = self.turn(&control);
-            let task =
-                move |tables: &mut Session| drive(driver, turn, &mut Direct { tables, replies: Vec::new() });
+            let (turn, mut parts) = (self.turn(&control), direct.next().unwrap_or_default());
+            let task = move |tables: &mut Session| {
+                let all = if parts.is_empty() { std::slice::from_mut(tables) } else { parts.as_mut_slice() };
+                let driven = drive(driver, turn, &mut Direct { parts: all, replies: Vec::new() });
+                (driven, parts)
+            };
             pending.push(begin(&mut client, session, task).inspect_err(|_| control.stop())?);
         }
         let interrupted = control.conduct(sessions.len(), Length::Time(self.length), interrupt);
-        let driven = pending.into_iter().map(Pending::wait).collect::<Result<Vec<_>, _>>()?;
-        Ok((driven.into_iter().collect::<Result<_, _>>()?, interrupted))
+        let mut driven = Vec::new();
+        for pending in pending {
+            let (one, parts) = pending.wait()?;
+            driven.push(one?);
+            self.direct().extend((!parts.is_empty()).then_some(parts));
+        }
+        Ok((driven, interrupted))
     }
 
     /// Drives a round by clients that delegate.
@@ -352,6 +377,10 @@ impl Loaded {
             };
             Ok((threads.into_iter().map(join).collect::<Result<Vec<_>, _>>()?, interrupted))
         })
+    }
+
+    fn direct(&mut self) -> &mut Vec<Vec<Session>> {
+        self.direct.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn turn(&self, control: &Arc<Control>) -> Turn {
@@ -426,15 +455,16 @@ fn drive(mut driver: Driver, mut turn: Turn, reach: &mut dyn Reach) -> Result<Dr
     }
 }
 
-/// Direct use of the tables.
+/// Direct use of the tables of all parts.
 struct Direct<'a> {
-    tables: &'a mut Session,
+    parts: &'a mut [Session],
     replies: Vec<(Tag, Reply)>,
 }
 
 impl Reach for Direct<'_> {
     fn submit(&mut self, tag: Tag, statement: Statement) -> Result<(), LoadError> {
-        let reply = statement.run(self.tables);
+        let part = if self.parts.len() > 1 { part_of(statement.warehouse(), self.parts.len()) } else { 0 };
+        let reply = statement.run(&mut self.parts[part]);
         self.replies.push((tag, reply));
         Ok(())
     }

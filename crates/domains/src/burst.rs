@@ -27,7 +27,7 @@ use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Route, Target};
 use crate::task::TaskError;
-use crate::waits::Waiting;
+use crate::waits::{Waiting, end_poll, may_poll};
 
 /// The size that did best on average in the paper.
 pub const BURST_DEFAULT: usize = 14;
@@ -64,6 +64,7 @@ pub struct Burst<T: Target, R: Send + 'static> {
     spare: Vec<Chunk<T, R>>,
     sent: VecDeque<Sent>,
     next_seat: usize,
+    requests: u64,
 }
 
 impl Client {
@@ -93,6 +94,7 @@ impl Client {
             spare,
             sent: VecDeque::with_capacity(BURST_SLOTS),
             next_seat: 0,
+            requests: 0,
         })
     }
 }
@@ -102,6 +104,12 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Requests that it has sent so far. Each has several tasks, and one answer.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests
     }
 
     /// Returns whether every result is taken.
@@ -212,8 +220,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
     {
         self.refuse_if_closing()?;
-        // The only place where it waits: what it has taken there, it returns in the same poll.
-        let oldest = if self.len == self.size { self.pop_async().await } else { None };
+        let oldest = self.make_room_async().await?;
         self.filling.push_closure(task);
         self.pushed();
         Ok(oldest)
@@ -228,7 +235,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         operation: O,
     ) -> Result<Option<Result<R, TaskError>>, Why> {
         self.refuse_if_closing()?;
-        let oldest = if self.len == self.size { self.pop_async().await } else { None };
+        let oldest = self.make_room_async().await?;
         self.filling.push_operation(operation);
         self.pushed();
         Ok(oldest)
@@ -298,9 +305,11 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         self.next().unwrap_or(Some(Err(TaskError::WouldDeadlock)))
     }
 
-    /// Waits for the oldest result as a future; `None` if every one is taken. A future that is dropped before it is ready has taken nothing.
+    /// Waits for the oldest result as a future; `None` if every one is taken. A future that is dropped before it is ready has taken nothing. Inside
+    /// a task it is [`TaskError::WouldDeadlock`] where [`pop`](Self::pop) would be, and the result is still to be taken elsewhere.
     pub async fn pop_async(&mut self) -> Option<Result<R, TaskError>> {
-        poll_fn(|context| self.poll_next(context)).await
+        let next = poll_fn(|context| self.poll_next(context)).await;
+        next.unwrap_or(Some(Err(TaskError::WouldDeadlock)))
     }
 
     /// The oldest result if it is there.
@@ -347,21 +356,27 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         }
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<R, TaskError>>> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Result<R, TaskError>>, Why>> {
         if let Some(oldest) = self.taken() {
-            return Poll::Ready(Some(oldest));
+            return Poll::Ready(Ok(Some(oldest)));
         }
         self.send_if_due();
-        let Some(&Sent { seat, tasks }) = self.sent.front() else { return Poll::Ready(None) };
-        if !self.ring.poll_end(seat, context.waker()) {
-            return Poll::Pending;
+        let Some(&Sent { seat, tasks }) = self.sent.front() else { return Poll::Ready(Ok(None)) };
+        if !self.ring.is_answered(seat) {
+            if !may_poll(&self.ring, seat) {
+                return Poll::Ready(Err(Why::WouldDeadlock));
+            }
+            if !self.ring.poll_end(seat, context.waker()) {
+                return Poll::Pending;
+            }
         }
+        end_poll(&self.ring, seat);
         self.sent.pop_front();
         // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once, and it has ended.
         let answer = unsafe { self.ring.take_end(seat) };
         self.take_in(tasks, answer);
         self.send_if_due();
-        Poll::Ready(self.taken())
+        Poll::Ready(Ok(self.taken()))
     }
 
     /// Takes an answered result.
@@ -393,6 +408,12 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         if self.len == self.size { self.next() } else { Ok(None) }
     }
 
+    /// Takes the oldest result if the burst is full, as a future: the only place where pushing waits. What it has taken there, it returns in the
+    /// same poll.
+    async fn make_room_async(&mut self) -> Result<Option<Result<R, TaskError>>, Why> {
+        if self.len == self.size { poll_fn(|context| self.poll_next(context)).await } else { Ok(None) }
+    }
+
     #[inline(always)]
     fn pushed(&mut self) {
         self.len += 1;
@@ -416,6 +437,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         }
         let spare = self.spare.pop().unwrap_or_else(|| Chunk::new(self.size));
         let chunk = std::mem::replace(&mut self.filling, spare);
+        self.requests += 1;
         self.sent.push_back(Sent { seat: self.next_seat, tasks: chunk.waiting() });
         self.ring.submit::<T, _>(self.next_seat, self.target.keys(), RunChunk(chunk));
         self.next_seat = (self.next_seat + 1) % self.ring.len();

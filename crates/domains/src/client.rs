@@ -30,7 +30,7 @@ use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Key, Route, Target};
 use crate::task::{Closure, Job, TaskError};
-use crate::waits::Waiting;
+use crate::waits::{Waiting, end_poll, may_poll};
 use crate::worker::{self, WorkerShared};
 
 /// Tasks that a client can have under way with one worker, where nothing else is said.
@@ -110,7 +110,8 @@ pub struct Client {
     /// The worker chosen in each domain, and the version of the domain's list then.
     chosen: Vec<Chosen>,
     /// Of an ordered client: the ring last used for each structure.
-    last: Option<HashMap<Key, u32>>,
+    #[expect(clippy::box_collection, reason = "the map itself has 48 bytes, which most clients do not need")]
+    last: Option<Box<HashMap<Key, u32>>>,
 }
 
 #[derive(Debug)]
@@ -129,7 +130,7 @@ struct Chosen {
 
 impl Client {
     pub(crate) fn new(inner: Arc<Inner>, window: usize, ordered: bool) -> Self {
-        Self { inner, window, rings: Vec::new(), chosen: Vec::new(), last: ordered.then(HashMap::new) }
+        Self { inner, window, rings: Vec::new(), chosen: Vec::new(), last: ordered.then(Box::default) }
     }
 
     /// The same client with room for `window` tasks under way with each worker (1 to 64). Call it before the first task.
@@ -224,7 +225,7 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Why`] it never can be.
+    /// [`Why`] it never can be; inside a task [`Why::WouldDeadlock`] where there is no room at once.
     pub async fn submit<T, F, R>(&mut self, target: &T, task: F) -> Result<Pending<R>, Why>
     where
         T: Target + Sync,
@@ -315,6 +316,10 @@ impl Client {
     fn poll_seat<T: Target>(&mut self, target: &T, context: &mut Context<'_>) -> Poll<Result<usize, Why>> {
         loop {
             match self.seat(target, None) {
+                // Whose slots it would wait for is not known, or it would have to take results.
+                Err(Why::Full | Why::NoSlots) if worker::running(&self.inner).is_some() => {
+                    return Poll::Ready(Err(Why::WouldDeadlock));
+                }
                 Err(Why::Full) => {}
                 Err(Why::NoSlots) => match self.seat_later(target, context.waker()) {
                     Some(seat) => return Poll::Ready(seat),
@@ -361,9 +366,6 @@ impl Client {
 
     fn wait_for_seat<T: Target>(&mut self, target: &T) -> Result<usize, Why> {
         match self.seat(target, None) {
-            Err(Why::Full | Why::NoSlots) if worker::running(&self.inner).is_some() => {
-                Err(Why::WouldDeadlock)
-            }
             Err(Why::Full | Why::NoSlots) => block_on(|context| self.poll_seat(target, context)),
             other => other,
         }
@@ -402,7 +404,7 @@ impl Client {
         for worker in workers {
             match self.ring_with(worker, waker) {
                 Ok(_) => {
-                    self.chosen.push(Chosen { domain, version, worker });
+                    push_exactly(&mut self.chosen, Chosen { domain, version, worker });
                     return Ok(worker);
                 }
                 Err(why) => refused = why,
@@ -435,7 +437,7 @@ impl Client {
             Some(held) => Ok(held),
             None => {
                 let ring = Arc::new(lease(&self.inner, worker, self.window, waker)?);
-                self.rings.push(Held { worker, ring, next: 0 });
+                push_exactly(&mut self.rings, Held { worker, ring, next: 0 });
                 Ok(self.rings.len() - 1)
             }
         }
@@ -444,6 +446,12 @@ impl Client {
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
+}
+
+/// Adds one to a list that has no room to spare: idle clients are many, and what they use are few workers each.
+fn push_exactly<V>(list: &mut Vec<V>, value: V) {
+    list.reserve_exact(1);
+    list.push(value);
 }
 
 /// The worker or domain to which tasks on a target go.
@@ -589,6 +597,9 @@ pub(crate) unsafe fn take_blocking<R>(ring: &Ring, at: usize, waiting: Waiting) 
 }
 
 /// The future of a task's result. Dropping it detaches: the task runs all the same.
+///
+/// Polled inside a task, it is [`TaskError::WouldDeadlock`] where its result cannot come before that task has ended, as when both are for one worker;
+/// [`is_answered`](Self::is_answered) only looks. It can be polled elsewhere: return it from the task.
 #[must_use = "dropping the future of a task detaches it"]
 #[derive(Debug)]
 pub struct Pending<R> {
@@ -632,7 +643,8 @@ impl<R: Send + 'static> Pending<R> {
         unsafe { take_blocking(&ring, self.at, waiting) }
     }
 
-    /// Asks that the task not run, and waits until its worker has decided: a worker inside another task decides after it.
+    /// Asks that the task not run, and waits until its worker has decided: a worker inside another task decides after it. If that is the task which
+    /// awaits this, it has asked, and [`TaskError::WouldDeadlock`] says that it cannot know.
     pub async fn cancel(self) -> Cancelled<R> {
         if let Some(ring) = &self.ring
             && !ring.is_answered(self.at)
@@ -652,9 +664,17 @@ impl<R: Send + 'static> Future for Pending<R> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let at = self.at;
         let Some(ring) = &self.ring else { unreachable!("a finished future is not polled") };
-        if !ring.poll_end(at, context.waker()) {
-            return Poll::Pending;
+        if !ring.is_answered(at) {
+            if !may_poll(ring, at) {
+                // Dropped as it is: it detaches.
+                drop(Self { ring: self.ring.take(), at, of: PhantomData });
+                return Poll::Ready(Err(TaskError::WouldDeadlock));
+            }
+            if !ring.poll_end(at, context.waker()) {
+                return Poll::Pending;
+            }
         }
+        end_poll(ring, at);
         let Some(ring) = self.ring.take() else { unreachable!("it was there") };
         // SAFETY: this future was made for the task of this seat, and is used up; it has ended.
         Poll::Ready(unsafe { ring.take_end(at) })
@@ -664,6 +684,7 @@ impl<R: Send + 'static> Future for Pending<R> {
 impl<R> Drop for Pending<R> {
     fn drop(&mut self) {
         if let Some(ring) = &self.ring {
+            end_poll(ring, self.at);
             ring.leave(self.at);
         }
     }

@@ -4,7 +4,8 @@
 //! (`polled`) or decides who waits (`client`).
 //!
 //! # Layout (after FFWD §3, Virtual domains §6)
-//! A slot begins every 128 bytes, because processors fetch lines in pairs, and has one cache line: a header, the key of the request's first structure, and a payload ([`task`](crate::task)). The header is the address of the task's table with
+//! A slot begins every 128 bytes, because processors fetch lines in pairs. Its first line is the request: a header, the key of the request's
+//! first structure, and a payload ([`task`](crate::task)). In the second one is the waker of a client that gave up spinning. The header is the address of the task's table with
 //! tags in its low bits. Fifteen slots make a group, whose reply line (a pair of lines, 128 bytes) has one word of toggle bits
 //! and one word per slot. A slot's turn is the comparison of two bits:
 //!
@@ -49,7 +50,7 @@ pub(crate) const TOGGLE: usize = 1;
 pub(crate) const CANCELLED: usize = 2;
 const TAGS: usize = 7;
 
-/// One request. A cache line, and another one that nobody touches: the next slot may be another client's.
+/// One request in a cache line, and in another one what is touched when its client sleeps: the next slot may be another client's.
 #[repr(C, align(128))]
 #[derive(Debug)]
 struct Slot {
@@ -58,7 +59,12 @@ struct Slot {
     /// what a request is about while its worker may be running it.
     key: AtomicU64,
     payload: Handed<[u64; 6]>,
+    /// The waker of the client, in the second line.
+    waker: AtomicWaker,
 }
+
+/// A request fills its line, so that the waker is in the next one.
+const _: () = assert!(std::mem::offset_of!(Slot, waker) >= 64 && size_of::<Slot>() == 128);
 
 /// The reply line of fifteen slots.
 #[repr(C, align(128))]
@@ -81,8 +87,6 @@ pub(crate) struct Buffer {
     /// Counts changes of the leases.
     version: AtomicU32,
     leases: Mutex<Leases>,
-    /// The waker of each slot's client.
-    wakers: Box<[AtomicWaker]>,
     /// Per group, bit `i`: the task in slot `i` was passed on to another worker, which may be running it.
     passed: Box<[AtomicU64]>,
     /// The worker that serves the buffer now.
@@ -155,6 +159,7 @@ impl Buffer {
             header: AtomicPtr::new(std::ptr::null_mut()),
             key: AtomicU64::new(0),
             payload: Handed::new(),
+            waker: AtomicWaker::new(),
         };
         let replies =
             || Replies { answered: AtomicU64::new(0), words: std::array::from_fn(|_| Handed::new()) };
@@ -166,7 +171,6 @@ impl Buffer {
             attention_of: (0..groups).map(|_| AtomicU64::new(0)).collect(),
             version: AtomicU32::new(0),
             leases: Mutex::new(Leases { used: vec![false; slots], ..Leases::default() }),
-            wakers: (0..slots).map(|_| AtomicWaker::new()).collect(),
             passed: (0..groups).map(|_| AtomicU64::new(0)).collect(),
             server: AtomicPtr::new(server.cast_mut()),
             dead: AtomicBool::new(false),
@@ -302,7 +306,7 @@ impl Buffer {
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Release);
         let waiting = std::mem::take(&mut lock(&self.leases).waiting);
-        wake_all(self.wakers.iter().filter_map(AtomicWaker::take).chain(waiting));
+        wake_all(self.slots.iter().filter_map(|slot| slot.waker.take()).chain(waiting));
     }
 
     /// Returns whether nobody will serve the buffer again.
@@ -446,7 +450,7 @@ impl Buffer {
 
     /// The place for the waker of a slot's client.
     pub(crate) fn waker(&self, slot: usize) -> &AtomicWaker {
-        &self.wakers[slot]
+        &self.slots[slot].waker
     }
 
     /// Notes that the task in a slot was passed on, or that it came back.

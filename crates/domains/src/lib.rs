@@ -47,8 +47,10 @@
 //!   a message. A shared one is `Sync`.
 //! - *What is submitted is answered*: with the result, or with a [`TaskError`] that says why there is none.
 //! - *Waiting inside a task ends.* Calls that block, [`Pending::wait`], bursts and [`Change::wait`] are refused where they would wait for their own
-//!   worker, over others too, and however structures move meanwhile. What is not seen is a task that polls a future until it is ready, as
-//!   with an executor of its own: return the future from the task instead.
+//!   worker, over others too, and however structures move meanwhile. So are futures that a task polls, as with an executor of its own: whether it
+//!   goes on without the answer cannot be known, so from a poll that finds nothing it counts as waiting until it ends, or the future does. What is
+//!   not seen is a task that waits by other means for another thread, which waits for its worker: over a channel, by joining that thread, or on an
+//!   executor whose other threads poll.
 
 mod barrier;
 mod block;

@@ -30,6 +30,10 @@ pub(crate) enum Bug {
     ChangeUnsaid,
     /// A task is passed on to a worker that waits for it.
     PassUnseen,
+    /// A task that polls a future is not seen to wait for it.
+    PollUnseen,
+    /// A task that has ended still counts as waiting for the futures that it polled.
+    PollKept,
     /// A task that waits for one that was passed on does not wait for the worker that takes its answer back.
     ForgetServer,
     /// A worker gives its buffer to one that waits for it.

@@ -3,13 +3,16 @@
 //! Owns: the graph. A task that delegates to another domain and blocks stops its own worker; if the other domain does the same in
 //! the other direction, neither ever goes on. Such calls are rare and slow anyway, so one lock guards them all.
 //!
+//! A task that polls a future and finds nothing may be about to sleep until it is woken, as an executor inside the task does, or may go on. Nobody
+//! can know, so it counts as waiting ([`may_poll`]) until the task has ended, or the future is ready or dropped.
+//!
 //! # The graph
 //! A worker that waits is a node with edges. It waits for one ring, whose tasks need
 //! - the server of the ring's buffer: it runs them, or passes them on and takes their answers back; and
 //! - the worker to which a task of the ring was passed on, until that has run it.
 //!
-//! So three things add edges, and each is refused if it would close a cycle: a worker that begins to wait ([`Waiting::begin`]), a task that
-//! is passed on because its structure moved ([`Waits::pass`]), and a buffer that goes to another worker ([`Waits::hand_over`]).
+//! So three things add edges, and each is refused if it would close a cycle: a worker that begins to wait ([`Waiting::begin`], [`may_poll`]), a task
+//! that is passed on because its structure moved ([`Waits::pass`]), and a buffer that goes to another worker ([`Waits::hand_over`]).
 //!
 //! # Invariants
 //! - The graph has no cycle.
@@ -35,9 +38,17 @@ pub(crate) struct Waits {
 
 #[derive(Debug, Default)]
 struct Graph {
-    /// The ring for which a worker waits.
-    waiting: HashMap<u32, Slots>,
+    /// What workers wait for. One that waits for nothing is not there.
+    waiting: HashMap<u32, Vec<Wait>>,
     passed: Vec<Passed>,
+}
+
+/// One wait of a worker.
+#[derive(Debug)]
+struct Wait {
+    ring: Slots,
+    /// The slot of which it has polled the future; none if it blocks.
+    polled: Option<usize>,
 }
 
 /// The slots of a ring.
@@ -86,12 +97,22 @@ impl Graph {
                 return true;
             }
             if seen.insert(at)
-                && let Some(slots) = self.waiting.get(&at)
+                && let Some(waits) = self.waiting.get(&at)
             {
-                from.extend(self.needed_by(slots));
+                from.extend(waits.iter().flat_map(|wait| self.needed_by(&wait.ring)));
             }
         }
         false
+    }
+
+    /// Ends those waits of a worker that are not to be kept.
+    fn end(&mut self, worker: u32, keep: impl Fn(&Wait) -> bool) {
+        if let Some(waits) = self.waiting.get_mut(&worker) {
+            waits.retain(keep);
+            if waits.is_empty() {
+                self.waiting.remove(&worker);
+            }
+        }
     }
 }
 
@@ -100,19 +121,38 @@ impl Waits {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a worker waits for some slots of a buffer. Returns whether it may.
-    fn begin(&self, worker: u32, buffer: &Arc<Buffer>, range: Range<usize>) -> bool {
+    /// Notes that a worker waits for some slots of a buffer: blocks, or has polled the future of one. Returns whether it may.
+    fn begin(&self, worker: u32, buffer: &Arc<Buffer>, range: Range<usize>, polled: Option<usize>) -> bool {
         let mut graph = self.graph();
-        let slots = Slots { buffer: Arc::clone(buffer), range };
-        let closes = graph.reach(graph.needed_by(&slots), worker);
+        let ring = Slots { buffer: Arc::clone(buffer), range };
+        let closes = graph.reach(graph.needed_by(&ring), worker);
         if !closes {
-            graph.waiting.insert(worker, slots);
+            let waits = graph.waiting.entry(worker).or_default();
+            let is_known = |wait: &Wait| {
+                polled.is_some() && wait.polled == polled && Arc::ptr_eq(&wait.ring.buffer, buffer)
+            };
+            if !waits.iter().any(is_known) {
+                waits.push(Wait { ring, polled });
+            }
         }
         !closes
     }
 
+    /// A worker blocks no more.
     fn end(&self, worker: u32) {
-        self.graph().waiting.remove(&worker);
+        self.graph().end(worker, |wait| wait.polled.is_some());
+    }
+
+    /// The future of a slot is not polled any more by the task of a worker.
+    fn end_poll(&self, worker: u32, buffer: &Arc<Buffer>, slot: usize) {
+        self.graph().end(worker, |wait| wait.polled != Some(slot) || !Arc::ptr_eq(&wait.ring.buffer, buffer));
+    }
+
+    /// The task of a worker has ended, and with it what its futures were polled for.
+    pub(crate) fn end_task(&self, worker: u32) {
+        if !planted(Bug::PollKept) {
+            self.graph().end(worker, |_| false);
+        }
     }
 
     /// Returns whether a worker waits inside a task.
@@ -135,7 +175,8 @@ impl Waits {
         let waiting: Vec<u32> = graph
             .waiting
             .iter()
-            .filter_map(|(&worker, slots)| slots.has(buffer, slot).then_some(worker))
+            .filter(|(_, waits)| waits.iter().any(|wait| wait.ring.has(buffer, slot)))
+            .map(|(&worker, _)| worker)
             .collect();
         let closes = |to: &Arc<WorkerShared>| {
             waiting.iter().any(|&worker| graph.reach(vec![to.index], worker)) && !planted(Bug::PassUnseen)
@@ -227,7 +268,7 @@ impl Waiting {
     #[inline]
     pub(crate) fn begin(ring: &Ring) -> Option<Self> {
         let Some(worker) = worker::running(&ring.domains) else { return Some(Self(None)) };
-        let may = ring.domains.waits.begin(worker, ring.shared_buffer(), ring.slots());
+        let may = ring.domains.waits.begin(worker, ring.shared_buffer(), ring.slots(), None);
         may.then(|| Self(Some((Arc::clone(&ring.domains), worker))))
     }
 
@@ -244,6 +285,34 @@ impl Drop for Waiting {
         if let Some((domains, worker)) = &self.0 {
             domains.waits.end(*worker);
         }
+    }
+}
+
+/// Returns whether the future of a seat, whose answer is not there, may be polled here: inside a task it may not if the answer cannot come before
+/// the task ends. If it may, the task counts as waiting for it from now on.
+#[inline]
+pub(crate) fn may_poll(ring: &Ring, seat: usize) -> bool {
+    let Some(worker) = worker::running(&ring.domains) else { return true };
+    if planted(Bug::PollUnseen) {
+        return true;
+    }
+    let slot = ring.slots().start + seat;
+    let may = ring.domains.waits.begin(worker, ring.shared_buffer(), ring.slots(), Some(slot));
+    if may {
+        ring.domains.worker(worker).note_poll();
+    }
+    // It may have been answered meanwhile, by who would have been waited for.
+    may || ring.is_answered(seat)
+}
+
+/// Notes that a future of a seat is polled no more. Called before the seat is free.
+#[inline]
+pub(crate) fn end_poll(ring: &Ring, seat: usize) {
+    if let Some(worker) = worker::running(&ring.domains)
+        && ring.domains.worker(worker).has_polled()
+    {
+        let slot = ring.slots().start + seat;
+        ring.domains.waits.end_poll(worker, ring.shared_buffer(), slot);
     }
 }
 

@@ -70,6 +70,8 @@ pub(crate) struct WorkerShared {
     pub(crate) parker: Parker,
     messages: Mutex<Messages>,
     told: AtomicBool,
+    /// Set by a task of its own that has polled a future and found nothing, until that task has ended.
+    polled_future: AtomicBool,
     /// Tasks that it ran.
     pub(crate) tasks: AtomicU64,
     /// Steps in which it ran any.
@@ -93,6 +95,7 @@ impl WorkerShared {
             parker: Parker::new(),
             messages: Mutex::default(),
             told: AtomicBool::new(false),
+            polled_future: AtomicBool::new(false),
             tasks: AtomicU64::new(0),
             busy_steps: AtomicU64::new(0),
         })
@@ -140,6 +143,18 @@ impl WorkerShared {
         drop(messages);
         self.told.store(true, Ordering::Release);
         self.parker.wake();
+    }
+
+    /// Notes that the task which it runs has polled a future and found nothing. It is told so as well, so that it runs no other task before it has
+    /// looked. Called on its own thread.
+    pub(crate) fn note_poll(&self) {
+        self.polled_future.store(true, Ordering::Relaxed);
+        self.told.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the task which it runs has polled a future and found nothing.
+    pub(crate) fn has_polled(&self) -> bool {
+        self.polled_future.load(Ordering::Relaxed)
     }
 
     /// The worker as a report shows it.
@@ -315,7 +330,17 @@ impl Worker {
                 self.shared.tell(message);
             } else {
                 message(self);
+                self.end_polls();
             }
+        }
+    }
+
+    /// Ends what the task that has just ended waited for in futures.
+    #[inline]
+    fn end_polls(&self) {
+        if self.shared.polled_future.load(Ordering::Relaxed) {
+            self.shared.polled_future.store(false, Ordering::Relaxed);
+            self.inner.waits.end_task(self.shared.index);
         }
     }
 
@@ -324,8 +349,11 @@ impl Worker {
         let this: &Self = self;
         let mut pass = |buffer: &Arc<Buffer>, stray| this.pass(buffer, stray, 0);
         let told = &this.shared.told;
-        let tasks: usize =
-            polled.iter_mut().map(|one| one.serve(&this.reach, this.each, told, &mut pass)).sum();
+        let mut tasks = 0;
+        for one in &mut polled {
+            tasks += one.serve(&this.reach, this.each, told, &mut pass);
+            this.end_polls();
+        }
         let tasks = tasks + this.reach.take_tasks();
         self.polled = polled;
         tasks

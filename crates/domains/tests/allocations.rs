@@ -49,9 +49,6 @@ static COUNTING: Counting = Counting;
 const WARM: u64 = 2_000;
 const COUNTED: u64 = 10_000;
 
-/// Bytes from one slot to the next.
-const SLOT_BYTES: usize = 128;
-
 struct Add(u64);
 
 impl Operation<Owned<u64>> for Add {
@@ -120,7 +117,26 @@ fn starting(machine: &Machine, slots: usize) -> usize {
     asked
 }
 
-/// Bytes of a client that has used a structure and waits for nothing, with its slots.
+/// Bytes that all threads have for domains of one worker with so many slots.
+fn of_worker(machine: &Machine, slots: usize) -> usize {
+    let domain =
+        DomainConfiguration { placement: Placement::Anywhere, slots, ..DomainConfiguration::new("d", 1) };
+    let configuration = Configuration { domains: vec![domain], ..Configuration::default() };
+    let before = BYTES.load(Ordering::Relaxed);
+    let domains = Domains::start(machine, &configuration).expect("it starts");
+    // Its worker has made all it needs once it has run a task.
+    let nothing = domains.at("d").expect("d").place_owned("nothing", ()).expect("a free name");
+    domains.client().call_blocking(&nothing, |()| ()).expect("it runs");
+    BYTES.load(Ordering::Relaxed) - before
+}
+
+/// Bytes that each slot of a worker takes: the slot, its part of a reply line, its client's waker and what the worker notes of it.
+fn of_slot(machine: &Machine) -> usize {
+    let (few, many) = (of_worker(machine, 15), of_worker(machine, 960));
+    (many - few).div_ceil(960 - 15)
+}
+
+/// Bytes of a client that has used a structure and waits for nothing, without its slots.
 fn idle_client(domains: &Domains, sum: &Owned<u64>) -> usize {
     const CLIENTS: usize = 64;
     let mut clients = Vec::with_capacity(CLIENTS);
@@ -130,8 +146,7 @@ fn idle_client(domains: &Domains, sum: &Owned<u64>) -> usize {
         client.call_blocking(sum, |sum| *sum).expect("it runs");
         clients.push(client);
     }
-    let own = (BYTES.load(Ordering::Relaxed) - before) / CLIENTS + size_of::<Client>();
-    own + WINDOW_DEFAULT * SLOT_BYTES
+    (BYTES.load(Ordering::Relaxed) - before) / CLIENTS + size_of::<Client>()
 }
 
 #[test]
@@ -156,8 +171,10 @@ fn tasks_allocate_nothing_and_clients_take_little() {
         boxed as u64 >= COUNTED,
         "a closure of 56 bytes is put in a box, and that is noticed here: {boxed}"
     );
-    let bytes = idle_client(&domains, &sum);
-    assert!(bytes <= 1_024, "an idle client has {bytes} bytes");
+    let (own, slot) = (idle_client(&domains, &sum), of_slot(&machine));
+    assert!(slot >= 128, "slots are seen by the counter: {slot}");
+    let bytes = own + WINDOW_DEFAULT * slot;
+    assert!(bytes <= 1_024, "an idle client has {bytes} bytes: {own} and slots of {slot}");
     // Workers make their slots: what touches memory first decides where it lies.
     let (few, many) = (starting(&machine, 15), starting(&machine, 960));
     assert!(many <= few + 1_024, "{few} bytes for few slots, {many} for many");

@@ -9,26 +9,29 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::optimistic::{Attempt, Contention, GROUP, Independent, Page, Replace, Spin, Tree};
+use crate::key::{Key, refuse_long};
+#[cfg(doc)]
+use crate::optimistic::Keep;
+use crate::optimistic::{Attempt, Contention, GROUP, Independent, Page, Replace, Spin, Tree, scan_pages};
 use crate::structure::{PointAccess, Refused, Shared, Unordered, access_one};
 
-/// See the module's introduction. Keys are `u64`.
-pub struct BTree {
-    tree: Tree,
+/// See the module's introduction. Byte strings have [`Keep::BYTES_MAX`] bytes at most.
+pub struct BTree<K: Key + ?Sized> {
+    tree: Tree<K::Kept>,
     /// Held by whoever inserts or removes.
     changes: Mutex<()>,
 }
 
-impl BTree {
+impl<K: Key + ?Sized> BTree<K> {
     /// Creates an empty tree.
     #[must_use]
-    pub fn new() -> BTree {
+    pub fn new() -> BTree<K> {
         BTree { tree: Tree::new(), changes: Mutex::default() }
     }
 }
 
-impl Default for BTree {
-    fn default() -> BTree {
+impl<K: Key + ?Sized> Default for BTree<K> {
+    fn default() -> BTree<K> {
         BTree::new()
     }
 }
@@ -51,7 +54,7 @@ fn repeat<R>(contention: &mut Contention, mut attempt: impl FnMut() -> Attempt<R
     }
 }
 
-impl Shared<u64> for BTree {
+impl<K: Key + ?Sized> Shared<K> for BTree<K> {
     type Session = Contention;
 
     const ORDERED: bool = true;
@@ -61,41 +64,43 @@ impl Shared<u64> for BTree {
     }
 
     #[inline]
-    fn read(&self, session: &mut Contention, key: &u64) -> Option<u64> {
-        repeat(session, || self.tree.try_read(*key, &Independent))
+    fn read(&self, session: &mut Contention, key: &K) -> Option<u64> {
+        repeat(session, || self.tree.try_read(key, &Independent))
     }
 
     #[inline]
-    fn update(&self, session: &mut Contention, key: &u64, value: u64) -> bool {
-        repeat(session, || self.tree.try_update(*key, value, Replace::InPlace, &Independent))
+    fn update(&self, session: &mut Contention, key: &K, value: u64) -> bool {
+        repeat(session, || self.tree.try_update(key, value, Replace::InPlace, &Independent))
     }
 
-    fn insert(&self, session: &mut Contention, key: &u64, value: u64) -> Result<bool, Refused> {
+    fn insert(&self, session: &mut Contention, key: &K, value: u64) -> Result<bool, Refused> {
+        refuse_long(key)?;
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(repeat(session, || self.tree.try_insert(*key, value, &Independent)))
+        Ok(repeat(session, || self.tree.try_insert(key, value, &Independent)))
     }
 
-    fn remove(&self, session: &mut Contention, key: &u64) -> bool {
+    fn remove(&self, session: &mut Contention, key: &K) -> bool {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        repeat(session, || self.tree.try_remove(*key, &Independent))
+        repeat(session, || self.tree.try_remove(key, &Independent))
     }
 
     fn scan(
         &self,
         session: &mut Contention,
-        from: &u64,
+        from: &K,
         limit: usize,
-        visit: &mut dyn FnMut(&u64, u64),
+        visit: &mut dyn FnMut(&K, u64),
     ) -> Result<usize, Unordered> {
-        let next_page =
-            |from, page: &mut Page| repeat(session, || self.tree.try_page(from, page, &Independent));
-        Ok(crate::optimistic::scan_pages(*from, limit, visit, next_page))
+        let next_page = |from: &K, page: &mut Page<K::Kept>| {
+            repeat(session, || self.tree.try_page(from, page, &Independent))
+        };
+        Ok(scan_pages::<K::Kept>(from, limit, visit, next_page))
     }
 
     fn access_many(
         &self,
         session: &mut Contention,
-        accesses: &[PointAccess<'_, u64>],
+        accesses: &[PointAccess<'_, K>],
         found: &mut [Option<u64>],
     ) {
         for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {

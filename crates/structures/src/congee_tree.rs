@@ -1,5 +1,8 @@
 //! `congee`: an adaptive radix tree with optimistic lock coupling, by the crate of that name; for comparison.
 //!
+//! Its keys are integers of a word by its nature: nodes are found by one byte of the key on each of eight levels, so no key may be the beginning of
+//! another one, as byte strings may.
+//!
 //! Owns: the tree. Never: pins an epoch between operations.
 
 use congee::{Congee, DefaultAllocator};

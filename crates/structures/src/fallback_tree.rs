@@ -13,17 +13,19 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use crossbeam_utils::CachePadded;
 
+use crate::key::{Key, refuse_long};
 use crate::optimistic::{
-    Attempt, Contention, GROUP, Independent, Interruption, Page, Replace, Restart, Spin, Subscription, Tree,
+    Attempt, Contention, GROUP, Independent, Interruption, Keep, Page, Replace, Restart, Spin, Subscription,
+    Tree, scan_pages,
 };
 use crate::structure::{PointAccess, Refused, Shared, Unordered, access_one};
 
 /// Attempts that may fail before an operation falls back to the lock, unless [`FallbackTree::with_attempts`] says otherwise.
 pub const DEFAULT_ATTEMPTS: u32 = 8;
 
-/// See the module's introduction. Keys are `u64`.
-pub struct FallbackTree {
-    tree: Tree,
+/// See the module's introduction. Byte strings have [`Keep::BYTES_MAX`] bytes at most.
+pub struct FallbackTree<K: Key + ?Sized> {
+    tree: Tree<K::Kept>,
     /// Odd while somebody has the lock.
     lock: CachePadded<AtomicU64>,
     attempts: u32,
@@ -60,16 +62,16 @@ trait Operation<R> {
     fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<R>;
 }
 
-impl FallbackTree {
+impl<K: Key + ?Sized> FallbackTree<K> {
     /// Creates an empty tree that falls back after [`DEFAULT_ATTEMPTS`].
     #[must_use]
-    pub fn new() -> FallbackTree {
+    pub fn new() -> FallbackTree<K> {
         FallbackTree::with_attempts(DEFAULT_ATTEMPTS)
     }
 
     /// Creates an empty tree whose operations fall back after so many failed attempts; with 0 all of them use the lock.
     #[must_use]
-    pub fn with_attempts(attempts: u32) -> FallbackTree {
+    pub fn with_attempts(attempts: u32) -> FallbackTree<K> {
         FallbackTree { tree: Tree::new(), lock: CachePadded::new(AtomicU64::new(0)), attempts }
     }
 
@@ -118,51 +120,51 @@ impl FallbackTree {
     }
 }
 
-impl Default for FallbackTree {
-    fn default() -> FallbackTree {
+impl<K: Key + ?Sized> Default for FallbackTree<K> {
+    fn default() -> FallbackTree<K> {
         FallbackTree::new()
     }
 }
 
-struct Read<'t>(&'t Tree, u64);
-struct Update<'t>(&'t Tree, u64, u64);
-struct Insert<'t>(&'t Tree, u64, u64);
-struct Remove<'t>(&'t Tree, u64);
-struct NextPage<'t>(&'t Tree, u64, &'t mut Page);
+struct Read<'t, K: Keep>(&'t Tree<K>, &'t K::Key);
+struct Update<'t, K: Keep>(&'t Tree<K>, &'t K::Key, u64);
+struct Insert<'t, K: Keep>(&'t Tree<K>, &'t K::Key, u64);
+struct Remove<'t, K: Keep>(&'t Tree<K>, &'t K::Key);
+struct NextPage<'t, K: Keep>(&'t Tree<K>, &'t K::Key, &'t mut Page<K>);
 
-impl Operation<Option<u64>> for Read<'_> {
+impl<K: Keep> Operation<Option<u64>> for Read<'_, K> {
     #[inline]
     fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<Option<u64>> {
         self.0.try_read(self.1, subscription)
     }
 }
 
-impl Operation<bool> for Update<'_> {
+impl<K: Keep> Operation<bool> for Update<'_, K> {
     #[inline]
     fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<bool> {
         self.0.try_update(self.1, self.2, Replace::UnderLatch, subscription)
     }
 }
 
-impl Operation<bool> for Insert<'_> {
+impl<K: Keep> Operation<bool> for Insert<'_, K> {
     fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<bool> {
         self.0.try_insert(self.1, self.2, subscription)
     }
 }
 
-impl Operation<bool> for Remove<'_> {
+impl<K: Keep> Operation<bool> for Remove<'_, K> {
     fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<bool> {
         self.0.try_remove(self.1, subscription)
     }
 }
 
-impl Operation<Option<u64>> for NextPage<'_> {
-    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<Option<u64>> {
+impl<K: Keep> Operation<Option<K::Copied>> for NextPage<'_, K> {
+    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<Option<K::Copied>> {
         self.0.try_page(self.1, self.2, subscription)
     }
 }
 
-impl Shared<u64> for FallbackTree {
+impl<K: Key + ?Sized> Shared<K> for FallbackTree<K> {
     type Session = Contention;
 
     const ORDERED: bool = true;
@@ -172,38 +174,40 @@ impl Shared<u64> for FallbackTree {
     }
 
     #[inline]
-    fn read(&self, session: &mut Contention, key: &u64) -> Option<u64> {
-        self.run(session, Read(&self.tree, *key))
+    fn read(&self, session: &mut Contention, key: &K) -> Option<u64> {
+        self.run(session, Read(&self.tree, key))
     }
 
     #[inline]
-    fn update(&self, session: &mut Contention, key: &u64, value: u64) -> bool {
-        self.run(session, Update(&self.tree, *key, value))
+    fn update(&self, session: &mut Contention, key: &K, value: u64) -> bool {
+        self.run(session, Update(&self.tree, key, value))
     }
 
-    fn insert(&self, session: &mut Contention, key: &u64, value: u64) -> Result<bool, Refused> {
-        Ok(self.run(session, Insert(&self.tree, *key, value)))
+    fn insert(&self, session: &mut Contention, key: &K, value: u64) -> Result<bool, Refused> {
+        refuse_long(key)?;
+        Ok(self.run(session, Insert(&self.tree, key, value)))
     }
 
-    fn remove(&self, session: &mut Contention, key: &u64) -> bool {
-        self.run(session, Remove(&self.tree, *key))
+    fn remove(&self, session: &mut Contention, key: &K) -> bool {
+        self.run(session, Remove(&self.tree, key))
     }
 
     fn scan(
         &self,
         session: &mut Contention,
-        from: &u64,
+        from: &K,
         limit: usize,
-        visit: &mut dyn FnMut(&u64, u64),
+        visit: &mut dyn FnMut(&K, u64),
     ) -> Result<usize, Unordered> {
-        let next_page = |from, page: &mut Page| self.run(session, NextPage(&self.tree, from, page));
-        Ok(crate::optimistic::scan_pages(*from, limit, visit, next_page))
+        let next_page =
+            |from: &K, page: &mut Page<K::Kept>| self.run(session, NextPage(&self.tree, from, page));
+        Ok(scan_pages::<K::Kept>(from, limit, visit, next_page))
     }
 
     fn access_many(
         &self,
         session: &mut Contention,
-        accesses: &[PointAccess<'_, u64>],
+        accesses: &[PointAccess<'_, K>],
         found: &mut [Option<u64>],
     ) {
         for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {

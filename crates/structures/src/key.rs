@@ -5,6 +5,9 @@
 use std::borrow::Borrow;
 use std::hash::Hash;
 
+use crate::optimistic::{Keep, Strings, Words};
+use crate::structure::Refused;
+
 /// Keys of structures: `u64`, or byte strings in the order of their bytes.
 pub trait Key: Ord + Hash + Send + Sync + 'static {
     /// The key as a structure keeps it.
@@ -18,6 +21,9 @@ pub trait Key: Ord + Hash + Send + Sync + 'static {
         + ferntree::OptimisticRead
         + 'static;
 
+    /// The way in which the trees of [`optimistic`](crate::optimistic) keep keys.
+    type Kept: Keep<Key = Self> + 'static;
+
     /// Returns the key as a structure keeps it.
     fn stored(&self) -> Self::Stored;
 
@@ -30,6 +36,7 @@ pub trait Key: Ord + Hash + Send + Sync + 'static {
 
 impl Key for u64 {
     type Stored = u64;
+    type Kept = Words;
 
     #[inline(always)]
     fn stored(&self) -> u64 {
@@ -50,6 +57,7 @@ impl Key for u64 {
 
 impl Key for [u8] {
     type Stored = Vec<u8>;
+    type Kept = Strings;
 
     #[inline]
     fn stored(&self) -> Vec<u8> {
@@ -65,4 +73,11 @@ impl Key for [u8] {
     fn with_key<R>(bytes: &[u8], run: impl FnOnce(&[u8]) -> R) -> R {
         run(bytes)
     }
+}
+
+/// Refuses a key that is too long for the trees of [`optimistic`](crate::optimistic).
+#[inline]
+pub(crate) fn refuse_long<K: Key + ?Sized>(key: &K) -> Result<(), Refused> {
+    let (bytes, max) = (key.with_bytes(<[u8]>::len), K::Kept::BYTES_MAX);
+    if bytes > max { Err(Refused::KeyTooLong { bytes, max }) } else { Ok(()) }
 }

@@ -1,11 +1,11 @@
-//! `Tree`: a B+-tree from `u64` to `u64` that threads search without latches and change under latches of single nodes.
+//! `Tree`: a B+-tree from `u64`, or from byte strings, to `u64` that threads search without latches and change under latches of single nodes.
 //!
 //! Owns: the nodes, and single attempts at each operation. Never: repeats an attempt, or decides what to do between two of them: that
 //! is what structures on this tree differ in.
 //!
 //! # Protocol
 //! Optimistic lock coupling (Leis et al., *The ART of Practical Synchronization*), as in the tree of `baselines`, for keys and values
-//! of one word: readers compare versions before and after they have read a node, parent before child. Writers latch the nodes that they
+//! of one word (which may say where the bytes of a key are, `keep`): readers compare versions before and after they have read a node, parent before child. Writers latch the nodes that they
 //! change in the version in which they have read them, and give up if they cannot, so nobody waits with a latch. Full nodes
 //! are split on the way down. Leaves that get empty leave the tree with the inner nodes that lead to nothing else; nodes are not
 //! merged otherwise, and the root is never lowered.
@@ -22,6 +22,7 @@
 
 mod arena;
 mod insert;
+mod keep;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod node;
@@ -37,6 +38,7 @@ use crossbeam_utils::CachePadded;
 
 use crate::planted::{Bug, pause, planted};
 use arena::Arena;
+pub use keep::{Keep, Strings, Words};
 use node::Node;
 pub(crate) use scan::Page;
 #[cfg(not(loom))]
@@ -151,8 +153,9 @@ pub(crate) enum Replace {
 }
 
 /// See the module's introduction.
-pub(crate) struct Tree {
-    arena: Arena,
+pub(crate) struct Tree<K> {
+    arena: Arena<Node>,
+    keys: K,
     /// The height, and the number of the root.
     root: CachePadded<AtomicU64>,
 }
@@ -165,12 +168,12 @@ struct Visited<'t> {
     word: u64,
 }
 
-impl Tree {
+impl<K: Keep> Tree<K> {
     /// Creates an empty tree.
-    pub(crate) fn new() -> Tree {
-        let arena = Arena::new();
+    pub(crate) fn new() -> Tree<K> {
+        let arena = Arena::new(Node::new);
         let root = arena.take();
-        Tree { arena, root: CachePadded::new(AtomicU64::new(root)) }
+        Tree { arena, keys: K::default(), root: CachePadded::new(AtomicU64::new(root)) }
     }
 
     /// The root, and the levels of inner nodes.
@@ -207,20 +210,20 @@ impl Tree {
 
     /// The leaf for a key.
     #[inline]
-    fn leaf(&self, key: u64) -> Attempt<Visited<'_>> {
+    fn leaf(&self, key: &K::Key) -> Attempt<Visited<'_>> {
         let (mut visited, height) = self.root()?;
         for _ in 0..height {
-            visited = self.step(visited, visited.node.place_of_child(key))?;
+            visited = self.step(visited, visited.node.place_of_child(&self.keys, key))?;
         }
         Ok(visited)
     }
 
     /// Attempts to read the value of a key.
     #[inline]
-    pub(crate) fn try_read(&self, key: u64, subscription: &impl Subscription) -> Attempt<Option<u64>> {
+    pub(crate) fn try_read(&self, key: &K::Key, subscription: &impl Subscription) -> Attempt<Option<u64>> {
         let Visited { node, word, .. } = self.leaf(key)?;
-        let at = node.place_in_leaf(key);
-        let value = node.has(at, key).then(|| node.slot(at));
+        let at = node.place_in_leaf(&self.keys, key);
+        let value = node.has(at, &self.keys, key).then(|| node.slot(at));
         if !planted(Bug::LeafNotValidated) {
             node.check(word)?;
         }
@@ -232,15 +235,15 @@ impl Tree {
     #[inline]
     pub(crate) fn try_update(
         &self,
-        key: u64,
+        key: &K::Key,
         value: u64,
         replace: Replace,
         subscription: &impl Subscription,
     ) -> Attempt<bool> {
         let leaf = self.leaf(key)?;
         let Visited { node, word, .. } = leaf;
-        let at = node.place_in_leaf(key);
-        if !node.has(at, key) {
+        let at = node.place_in_leaf(&self.keys, key);
+        if !node.has(at, &self.keys, key) {
             node.check(word)?;
             subscription.check()?;
             return Ok(false);

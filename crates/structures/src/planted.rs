@@ -39,6 +39,10 @@ pub enum Bug {
     LatchReleasedRelaxed,
     /// An update in place ends with a relaxed store.
     WriteEndedRelaxed,
+    /// The bytes of a key are written over without a fence behind the removal of the key that had them.
+    BlockReusedUnfenced,
+    /// What separates two leaves has the bytes of a key that is in one of them.
+    SeparatorNotCopied,
 }
 
 /// The ordering at a place where a bug may be planted: the sound one, or relaxed.

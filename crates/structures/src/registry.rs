@@ -74,9 +74,13 @@ pub struct UnknownKind {
     pub name: String,
 }
 
-/// Failure to make a structure of byte strings.
+/// Failure to make a structure of byte strings: a radix tree of the crate `congee` has one level for each byte of an integer, and keys that
+/// are all equally long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{} takes keys of 8 bytes only; for byte strings use fp-tree, bw-tree, hash-map or another structure that takes them", .0.name())]
+#[error(
+    "{} is a radix tree over integers and takes keys of 8 bytes only; for byte strings use any other structure, such as b-tree, fp-tree or hash-map",
+    .0.name()
+)]
 pub struct NoByteKeys(pub Kind);
 
 /// Something to be done with a structure, whichever it is.
@@ -135,7 +139,7 @@ impl Kind {
                 _ => Access::Shared,
             },
             ordered: !matches!(self, Kind::HashMap | Kind::DashMap | Kind::Papaya | Kind::OwnedHashMap),
-            byte_keys: !matches!(self, Kind::BTree | Kind::FpTreeFallback | Kind::Congee),
+            byte_keys: self != Kind::Congee,
             grouped_reads: matches!(self, Kind::OwnedTree | Kind::OwnedHashMap),
             contention: matches!(self, Kind::BTree | Kind::FpTreeFallback),
             synchronization,
@@ -162,9 +166,9 @@ impl Kind {
     /// Does something with this structure, of keys of 8 bytes.
     pub fn visit<V: Visit<u64>>(self, visit: V) -> V::Output {
         match self {
-            Kind::BTree => visit.shared(BTree::new),
+            Kind::BTree => visit.shared(BTree::<u64>::new),
             Kind::FpTree => visit.shared(FpTree::<u64>::new),
-            Kind::FpTreeFallback => visit.shared(FallbackTree::new),
+            Kind::FpTreeFallback => visit.shared(FallbackTree::<u64>::new),
             Kind::BwTree => visit.shared(BwTree::<u64>::new),
             Kind::HashMap => visit.shared(HashMap::<u64>::new),
             Kind::DashMap => visit.shared(ShardedMap::<u64>::new),
@@ -179,10 +183,12 @@ impl Kind {
     /// Does something with this structure, of byte strings.
     ///
     /// # Errors
-    /// The structure takes keys of 8 bytes only.
+    /// The structure is `congee`, whose keys have 8 bytes by its nature.
     pub fn visit_bytes<V: Visit<[u8]>>(self, visit: V) -> Result<V::Output, NoByteKeys> {
         Ok(match self {
+            Kind::BTree => visit.shared(BTree::<[u8]>::new),
             Kind::FpTree => visit.shared(FpTree::<[u8]>::new),
+            Kind::FpTreeFallback => visit.shared(FallbackTree::<[u8]>::new),
             Kind::BwTree => visit.shared(BwTree::<[u8]>::new),
             Kind::HashMap => visit.shared(HashMap::<[u8]>::new),
             Kind::DashMap => visit.shared(ShardedMap::<[u8]>::new),
@@ -190,7 +196,7 @@ impl Kind {
             Kind::SkipList => visit.shared(SkipList::<[u8]>::new),
             Kind::OwnedTree => visit.owned(OwnedTree::<[u8]>::new),
             Kind::OwnedHashMap => visit.owned(OwnedHashMap::<[u8]>::new),
-            Kind::BTree | Kind::FpTreeFallback | Kind::Congee => return Err(NoByteKeys(self)),
+            Kind::Congee => return Err(NoByteKeys(self)),
         })
     }
 }

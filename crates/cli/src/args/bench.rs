@@ -46,11 +46,17 @@ pub(crate) enum OtherBench {
     /// all. Every reply is checked, and after the rounds every record.
     #[command(name = "domains-designs", mut_arg("seconds", |seconds| seconds.default_value("0.3").help("Length of a round, in seconds")))]
     DomainsDesigns(Box<DomainsDesignsBenchArgs>),
-    /// The same records in few or many structures, which virtual domains have in turn.
+    /// The same records in few or many structures, which virtual domains have in turn, or which are used as in the baselines of *Virtual domains*.
     ///
     /// A client draws the structure of its next operations, as many as a burst has. Every reply is checked, and after each round every record.
     #[command(name = "domains-structures", mut_arg("seconds", |seconds| seconds.default_value("1").help("Length of a round, in seconds")))]
     DomainsStructures(Box<DomainsStructuresBenchArgs>),
+    /// The time without service while domains change: how long a client that calls all the time waits for a reply at most.
+    ///
+    /// A structure moves between two domains of one worker; one of them grows, is split, merged and shrinks again. Without any change the same
+    /// times say what the machine itself takes away.
+    #[command(name = "domains-service")]
+    DomainsService(DomainsServiceBenchArgs),
     /// New-Order and Payment of TPC-C on tables that are structures, used directly by all threads, or delegated to virtual domains.
     ///
     /// Statements are tasks, and nothing isolates transactions from each other, as in *Virtual domains*: the same with full isolation is `bench
@@ -141,6 +147,25 @@ pub(crate) struct RecoveryArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct DomainsServiceBenchArgs {
+    /// Rounds, each of six changes.
+    #[arg(long, value_name = "N", default_value_t = 200, help_heading = "Measurement")]
+    pub(crate) rounds: u32,
+    /// Time between two changes, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 2.0, help_heading = "Measurement")]
+    pub(crate) pause: f64,
+    /// The machine: `live`, a description such as "pack:8 core:24 pu:2", or a machine file (.toml).
+    #[arg(long, value_name = "T", default_value = "live", help_heading = "Machine")]
+    pub(crate) topology: String,
+    /// Leave threads where the kernel puts them.
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) no_pin: bool,
+    /// Also write the result as one JSON object to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
 /// Clients and workers of virtual domains.
 #[derive(Debug, Args)]
 pub(crate) struct DelegationArgs {
@@ -175,12 +200,16 @@ pub(crate) struct DomainsTpccBenchArgs {
     #[arg(long, value_name = "N", default_value_t = 3_000, help_heading = "Workload")]
     pub(crate) customers: u64,
     /// Rounds, one after the other on the same tables; their median counts.
-    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
+    #[arg(long, value_name = "N", default_value_t = 7, help_heading = "Measurement")]
     pub(crate) rounds: u32,
     /// The design: se (threads wherever the system runs them), se-numa (pinned, memory of all nodes), sn-numa (a domain per memory node),
     /// sn-thread (domains of one worker), or configured (domains of --domain-size).
     #[arg(long, value_name = "NAME", default_value = "sn-thread", help_heading = "Design")]
     pub(crate) design: String,
+    /// Have threads of the parts of sn-numa or sn-thread use the tables of all parts directly, instead of clients that delegate: the baseline of
+    /// Figure 13.
+    #[arg(long, help_heading = "Design")]
+    pub(crate) direct: bool,
     /// Transactions that a client runs together, their statements phase by phase.
     #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Design")]
     pub(crate) group: usize,
@@ -211,9 +240,14 @@ pub(crate) struct DomainsStructuresBenchArgs {
     #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Workload")]
     pub(crate) theta: f64,
     /// Rounds, each on structures that were loaded anew; their median counts.
-    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
+    #[arg(long, value_name = "N", default_value_t = 7, help_heading = "Measurement")]
     pub(crate) rounds: u32,
-    /// Number of domains, which have the structures in turn [default: one for each worker].
+    /// The design: se (threads wherever the system runs them use all structures), se-numa (pinned, memory of all nodes), sn-numa (a domain per
+    /// memory node, with a part of every structure), sn-thread (domains of one worker, with a part of every structure), or configured (domains that
+    /// have whole structures in turn).
+    #[arg(long, value_name = "NAME", default_value = "configured", help_heading = "Design")]
+    pub(crate) design: String,
+    /// Number of domains of the design configured, which have the structures in turn [default: one for each worker].
     #[arg(long, value_name = "N", help_heading = "Design")]
     pub(crate) domains: Option<usize>,
     #[command(flatten)]
@@ -243,7 +277,7 @@ pub(crate) struct DomainsDesignsBenchArgs {
     #[arg(long, value_name = "X", default_value_t = 0.99, help_heading = "Workload")]
     pub(crate) theta: f64,
     /// Rounds that choose, and as many others that judge.
-    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
+    #[arg(long, value_name = "N", default_value_t = 7, help_heading = "Measurement")]
     pub(crate) rounds: u32,
     #[command(flatten)]
     pub(crate) delegation: DelegationArgs,

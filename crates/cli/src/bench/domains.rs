@@ -7,6 +7,7 @@
 pub(crate) mod json;
 mod text;
 
+use atrapos_composition::{RELIABLE_VARIATION_MAX, variation};
 use atrapos_domain_loads::{
     Access, Arrangement, Choice, Design, Length, Load, LoadError, Measurement, Run, Step, Threads, choose,
     run_alternating,
@@ -173,6 +174,8 @@ impl Settings {
             (.., true) => Comparison::Bound(design),
             _ => Comparison::Design(design),
         };
+        let is_cost = matches!(comparison, Comparison::Design(_) | Comparison::Bursts(_)) && !args.alone;
+        let load = Load { clocked: is_cost, ..load };
         load.check().map_err(refused)?;
         let rounds = repeated("--rounds", args.rounds)? as usize;
         Ok(Settings { comparison, load, threads, rounds, alone: args.alone, machine })
@@ -353,15 +356,20 @@ pub(crate) fn domains(args: &DomainsBenchArgs) -> Result<(), CliError> {
     complain(&report)
 }
 
+/// Warns of rounds that vary by more than is reliable.
+pub(crate) fn complain_of_variation(name: &str, rounds: &[f64]) {
+    if let Some(variation) = variation(rounds).filter(|variation| *variation > RELIABLE_VARIATION_MAX) {
+        output::complain(&format!(
+            "warning: the rounds of {name} vary by {:.1}%, more than 5%; use longer rounds, or a machine that does nothing else",
+            100.0 * variation
+        ));
+    }
+}
+
 /// Warns of what makes numbers unreliable; fails if an audit found something.
 fn complain(report: &Report) -> Result<(), CliError> {
     for Measured { name, run } in &report.sides {
-        if let Some(variation) = run.variation().filter(|_| !run.is_reliable()) {
-            output::complain(&format!(
-                "warning: the rounds of {name} vary by {:.1}%, more than 5%; use longer rounds, or a machine that does nothing else",
-                100.0 * variation
-            ));
-        }
+        complain_of_variation(name, &run.throughputs_per_second());
     }
     if report.sides.iter().any(|side| side.run.arrangement.is_oversubscribed()) {
         output::complain("warning: there are more threads than processing units, so they take turns");

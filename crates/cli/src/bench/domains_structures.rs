@@ -1,16 +1,20 @@
-//! `atrapos bench domains-structures`: the same records in few or many structures, which virtual domains have in turn.
+//! `atrapos bench domains-structures`: the same records in few or many structures, by design: virtual domains have them in turn, or a part of each,
+//! or all threads use them directly.
 //!
 //! Owns: the configuration of such structures, and the report. Never: drives a load; `atrapos-domain-loads` does.
 
 use std::fmt::Write;
 
-use atrapos_domain_loads::{ConfiguredRun, ConfiguredSettings, Length, Load, Mix, run_configuration};
+use atrapos_domain_loads::{
+    Access, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load, LoadError, Mix, Threads,
+    run_configuration, run_directly,
+};
 use atrapos_domains::{Configuration, DomainConfiguration, Placement, StructureLoad};
 use atrapos_structures::Kind;
 use atrapos_topology::Machine;
 use serde_json::{Value, json};
 
-use super::domains::refused;
+use super::domains::{complain_of_variation, refused};
 use crate::args::DomainsStructuresBenchArgs;
 use crate::error::CliError;
 use crate::experiment::repeated;
@@ -24,6 +28,8 @@ struct Settings {
     kind: Kind,
     mix: Mix,
     structures: usize,
+    design: Design,
+    access: Access,
     configuration: Configuration,
     run: ConfiguredSettings,
     machine: Machine,
@@ -46,6 +52,10 @@ impl Settings {
         let cpus = machine.usable_cpus().iter().count();
         let clients = args.delegation.clients.unwrap_or((cpus / 2).max(1));
         let workers = args.delegation.workers.unwrap_or(cpus.saturating_sub(clients).max(1));
+        let design: Design = args.design.parse().map_err(CliError::bad_input)?;
+        if args.domains.is_some() && design != Design::Configured {
+            return Err(refused(LoadError::SizeIsGiven(design)));
+        }
         let domains = args.domains.unwrap_or(workers);
         if domains == 0 || workers < domains || clients == 0 {
             return Err(CliError::bad_input(format!(
@@ -62,6 +72,7 @@ impl Settings {
             clients,
             pin,
             seed: args.common.seed,
+            parts: matches!(design, Design::SnNuma | Design::SnThread),
             ..ConfiguredSettings::default()
         };
         let load = Load { records, theta: run.theta, burst: run.burst, ..Load::new(kind, mix) };
@@ -69,32 +80,56 @@ impl Settings {
         let available = machine::available_memory_bytes().unwrap_or(u64::MAX);
         load.check_memory(args.structures, available).map_err(refused)?;
         let structures = args.structures;
-        let configuration = configuration((kind, mix), structures, domains, workers, pin);
+        let threads = Threads { clients: Some(clients), workers: Some(workers), domain_size: None, pin };
+        let (access, configuration) = match design {
+            Design::Configured => {
+                (Access::Delegated, with_structures((kind, mix), structures, in_turn(domains, workers, pin)))
+            }
+            _ => {
+                let arrangement = Arrangement::new(&machine, design, &threads).map_err(refused)?;
+                arrangement.check(kind).map_err(refused)?;
+                let domains = arrangement.configuration().map_err(refused)?;
+                (arrangement.access(), with_structures((kind, mix), structures, domains))
+            }
+        };
         let rounds = repeated("--rounds", args.rounds)? as usize;
-        Ok(Settings { kind, mix, structures, configuration, run, machine, rounds, oversubscribed })
+        Ok(Settings {
+            kind,
+            mix,
+            structures,
+            design,
+            access,
+            configuration,
+            run,
+            machine,
+            rounds,
+            oversubscribed,
+        })
     }
 }
 
-/// The configuration of equally loaded structures, which the domains have in turn; so have the domains the workers.
-fn configuration(
-    (kind, mix): (Kind, Mix),
-    structures: usize,
-    domains: usize,
-    workers: usize,
-    pin: bool,
-) -> Configuration {
-    let domain_name = |at: usize| format!("domain-{at}");
+/// The configuration of so many domains, which have the workers in turn.
+fn in_turn(domains: usize, workers: usize, pin: bool) -> Configuration {
     let domain = |at: usize| DomainConfiguration {
         placement: if pin { Placement::Pinned } else { Placement::Anywhere },
-        ..DomainConfiguration::new(&domain_name(at), workers / domains + usize::from(at < workers % domains))
+        ..DomainConfiguration::new(
+            &format!("domain-{at}"),
+            workers / domains + usize::from(at < workers % domains),
+        )
     };
+    let domains = (0..domains).map(domain).collect();
+    Configuration { oversubscribe: !pin, domains, ..Configuration::default() }
+}
+
+/// The same with equally loaded structures, which the domains have in turn, unless each has a part of every one.
+fn with_structures((kind, mix): (Kind, Mix), structures: usize, domains: Configuration) -> Configuration {
     let name = |at: usize| format!("structure-{at}");
+    let domain = |at: usize| domains.domains[at % domains.domains.len()].name.clone();
     let load = StructureLoad { kind: kind.name().to_owned(), mix: mix.name().to_owned(), load: 1.0 };
     Configuration {
-        oversubscribe: !pin,
-        domains: (0..domains).map(domain).collect(),
-        structures: (0..structures).map(|at| (name(at), domain_name(at % domains))).collect(),
+        structures: (0..structures).map(|at| (name(at), domain(at))).collect(),
         loads: (0..structures).map(|at| (name(at), load.clone())).collect(),
+        ..domains.clone()
     }
 }
 
@@ -113,7 +148,12 @@ pub(crate) fn domains_structures(args: &DomainsStructuresBenchArgs) -> Result<()
     for round in 0..settings.rounds {
         bar.step(&format!("round {}/{}", round + 1, settings.rounds));
         let Settings { machine, configuration, run, .. } = &settings;
-        let run = run_configuration(machine, configuration, run, interrupt::flag(), &mut |_| ());
+        let run = match settings.access {
+            Access::Direct => run_directly(machine, configuration, run, interrupt::flag(), &mut |_| ()),
+            Access::Delegated => {
+                run_configuration(machine, configuration, run, interrupt::flag(), &mut |_| ())
+            }
+        };
         let run = run.map_err(refused)?;
         let interrupted = run.interrupted;
         runs.push(run);
@@ -127,6 +167,7 @@ pub(crate) fn domains_structures(args: &DomainsStructuresBenchArgs) -> Result<()
     if let Some(file) = file {
         file.write(&report)?;
     }
+    complain_of_variation("domains-structures", &rates(&runs));
     if settings.oversubscribed {
         output::complain("warning: there are more threads than processing units, so they take turns");
     }
@@ -157,14 +198,16 @@ fn text(settings: &Settings, runs: &[ConfiguredRun], machine: &Value) -> String 
         },
         count(run.records),
     );
+    let threads = match settings.access {
+        Access::Direct => format!("direct use by {workers} threads"),
+        Access::Delegated => {
+            format!("domains {}, workers {workers}, clients {}", configuration.domains.len(), run.clients)
+        }
+    };
     let _ = writeln!(
         out,
-        "  domains {}, workers {workers}, clients {}, bursts of {}, Zipf {}, seed {}",
-        configuration.domains.len(),
-        run.clients,
-        run.burst,
-        run.theta,
-        run.seed
+        "  {}: {threads}, bursts of {}, Zipf {}, seed {}",
+        settings.design, run.burst, run.theta, run.seed
     );
     let _ = writeln!(out, "{}\n", origin(machine));
     let each: Vec<String> = rates(runs).into_iter().map(rate).collect();
@@ -195,6 +238,7 @@ fn json(args: &DomainsStructuresBenchArgs, settings: &Settings, runs: &[Configur
             "workload": mix.name(),
             "structures": structures,
             "records": args.records,
+            "design": settings.design.name(),
             "domains": configuration.domains.iter().map(DomainConfiguration::worker_count).collect::<Vec<_>>(),
             "clients": run.clients,
             "burst": run.burst,
@@ -206,6 +250,7 @@ fn json(args: &DomainsStructuresBenchArgs, settings: &Settings, runs: &[Configur
         },
         "throughput_tps": atrapos_harness::median(&mut rates(runs)),
         "runs": rates(runs),
+        "variation": atrapos_composition::variation(&rates(runs)),
         "interrupted": runs.iter().any(|run| run.interrupted),
         "audit": { "passed": passed },
     })

@@ -9,7 +9,7 @@ use atrapos_topology::Machine;
 use serde_json::{Value, json};
 
 use super::domains::json::arrangement as arrangement_json;
-use super::domains::{refused, watched};
+use super::domains::{complain_of_variation, refused, watched};
 use crate::args::DomainsTpccBenchArgs;
 use crate::error::CliError;
 use crate::experiment::repeated;
@@ -47,7 +47,11 @@ impl Settings {
             domain_size: args.domain_size,
             pin: !args.common.no_pin && machine::may_pin(&machine),
         };
-        let arrangement = Arrangement::new(&machine, design, &threads).map_err(refused)?;
+        let arrangement = match args.direct {
+            true => Arrangement::parts_directly(&machine, design, &threads),
+            false => Arrangement::new(&machine, design, &threads),
+        };
+        let arrangement = arrangement.map_err(refused)?;
         load.check(&arrangement, machine::available_memory_bytes().unwrap_or(u64::MAX)).map_err(refused)?;
         let rounds = repeated("--rounds", args.rounds)? as usize;
         Ok(Settings { load, arrangement, machine, rounds })
@@ -72,15 +76,20 @@ pub(crate) fn domains_tpcc(args: &DomainsTpccBenchArgs) -> Result<(), CliError> 
     if let Some(file) = file {
         file.write(&report)?;
     }
+    complain_of_variation("domains-tpcc", &throughputs(&run));
     if arrangement.is_oversubscribed() {
         output::complain("warning: there are more threads than processing units, so they take turns");
     }
     run.audit.map(drop).map_err(|wrong| CliError::failed(format!("the audit failed: {wrong}")))
 }
 
+/// Transactions per second in each round.
+fn throughputs(run: &TpccRun) -> Vec<f64> {
+    run.rounds.iter().map(TpccRound::throughput_per_second).collect()
+}
+
 fn throughput(run: &TpccRun) -> f64 {
-    let mut all: Vec<f64> = run.rounds.iter().map(TpccRound::throughput_per_second).collect();
-    atrapos_harness::median(&mut all)
+    atrapos_harness::median(&mut throughputs(run))
 }
 
 fn text(Settings { load, arrangement, .. }: &Settings, run: &TpccRun, machine: &Value) -> String {
@@ -121,7 +130,7 @@ fn text(Settings { load, arrangement, .. }: &Settings, run: &TpccRun, machine: &
 }
 
 fn json(Settings { load, arrangement, machine, rounds }: &Settings, run: &TpccRun) -> Value {
-    let all: Vec<f64> = run.rounds.iter().map(TpccRound::throughput_per_second).collect();
+    let all = throughputs(run);
     let round = |round: &TpccRound| {
         json!({
             "seconds": round.elapsed.as_secs_f64(),
@@ -150,6 +159,7 @@ fn json(Settings { load, arrangement, machine, rounds }: &Settings, run: &TpccRu
         },
         "arrangement": arrangement_json(arrangement),
         "throughput_tps": throughput(run),
+        "variation": atrapos_composition::variation(&all),
         "runs": all,
         "rounds": run.rounds.iter().map(round).collect::<Vec<_>>(),
         "load_seconds": run.loading.as_secs_f64(),

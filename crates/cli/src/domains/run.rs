@@ -99,6 +99,7 @@ fn settings(
         clients: args.clients.unwrap_or(beside),
         mix,
         pin,
+        parts: false,
         seed: args.common.seed,
         adapt: if args.adapt { Some(adaptation(args)?) } else { None },
     })

@@ -50,8 +50,8 @@ fn figure_13_has_structures_without_isolation_and_the_engine_with_it() {
         &[&["experiment", "domains-tpcc", "--at", "0,0.75"], &quick[..], &["--workers", "2"]].concat(),
     );
     let points = json["points"].as_array().expect("a list");
-    // Four designs of the shared structure, one of the owned one, and the engine, at two shares.
-    assert_eq!(points.len(), 12);
+    // Four designs of the shared structure and two with direct use of parts, one of the owned one, and the engine, at two shares.
+    assert_eq!(points.len(), 16);
     let command = |point: &Value| point["command"].as_str().expect("a command").to_owned();
     let engine: Vec<String> =
         points.iter().map(command).filter(|command| command.contains("bench tpcc")).collect();
@@ -60,6 +60,15 @@ fn figure_13_has_structures_without_isolation_and_the_engine_with_it() {
         let least = point["readings"]["throughput_tps"]["least"].as_f64();
         assert!(least.is_some_and(|tps| tps > 0.0), "{point}");
     }
+    let direct = |design: &str| {
+        let design = format!("--design {design}");
+        points
+            .iter()
+            .map(command)
+            .filter(|command| command.contains(&design) && command.contains("--direct"))
+            .count()
+    };
+    assert_eq!((direct("sn-thread"), direct("sn-numa")), (2, 2));
     assert!(text.contains("engine, isolated") && text.contains("% remote transactions"), "{text}");
     let by_threads = ["experiment", "domains-tpcc-threads", "--at", "2,4"];
     let (_, json) = result_of(&[&by_threads[..], &quick].concat());
@@ -116,6 +125,7 @@ fn what_domains_cannot_do_is_refused() {
         (&["--workers", "3", "--clients", "1"], &["3 domains", "2 warehouses"]),
         (&["--group", "0"], &["group of 0", "1 to 1024"]),
         (&["--design", "configured"], &["size"]),
+        (&["--design", "se", "--direct"], &["se has no parts", "sn-thread"]),
         (&["--rounds", "0"], &["--rounds 0"]),
         (&["--seconds", "0"], &["--seconds 0"]),
     ] {

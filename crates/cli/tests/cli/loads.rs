@@ -60,6 +60,13 @@ fn a_design_that_delegates_is_measured_beside_direct_use() {
     assert_eq!((&json["main"], &json["design"]), (&"sn-thread".into(), &"sn-thread".into()));
     assert_eq!(json["throughput_tps"], json["sides"][0]["throughput_tps"]);
     assert!(json["cost"]["delegated_ns"].is_f64() && json["cost"]["direct_ns"].is_f64());
+    let delegation = &json["cost"]["delegation"];
+    assert!(
+        delegation["requests_per_operation"]
+            .as_f64()
+            .is_some_and(|requests| requests > 0.0 && requests <= 1.0)
+    );
+    assert!(delegation["waits_per_operation"].is_f64() && delegation["waiting_ns"].is_f64(), "{delegation}");
     let (delegated, direct) = (&json["sides"][0], &json["sides"][1]);
     assert_eq!((&delegated["burst"], &direct["burst"]), (&3.into(), &Value::Null));
     assert_eq!(delegated["arrangement"]["clients"], 1);
@@ -67,9 +74,14 @@ fn a_design_that_delegates_is_measured_beside_direct_use() {
     let classes = delegated["classes"].as_object().expect("classes");
     assert_eq!(classes.values().filter_map(Value::as_u64).sum::<u64>(), 200);
     assert!(classes["insert"].as_u64().is_some_and(|count| count > 0) && classes["update"] == 0);
-    for part in
-        ["ycsb-d on hash-map", "bursts of 3, one after the other", "cost ", "variation", "audit       passed"]
-    {
+    for part in [
+        "ycsb-d on hash-map",
+        "bursts of 3, one after the other",
+        "cost ",
+        "delegation ",
+        "variation",
+        "audit       passed",
+    ] {
         assert!(text.contains(part), "no '{part}' in:\n{text}");
     }
 }
@@ -215,6 +227,9 @@ fn a_thousand_structures_run_in_two_domains_of_one_worker() {
         (&["--structures", "9", "--records", "8"], "a record for each"),
         (&["--domains", "3", "--workers", "2"], "a worker for each domain"),
         (&["--structure", "tree"], "'tree'"),
+        (&["--design", "numa"], "'numa'"),
+        (&["--design", "se", "--structure", "owned-tree"], "sn-thread"),
+        (&["--design", "sn-thread", "--domains", "1"], "leave the size out"),
     ] {
         let complaint = refused(&[&["bench", "domains-structures"], more].concat());
         assert!(complaint.contains(words), "{complaint}");
@@ -222,12 +237,34 @@ fn a_thousand_structures_run_in_two_domains_of_one_worker() {
 }
 
 #[test]
+fn time_without_service_is_measured_by_what_goes_on() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("result.json");
+    let bench = ["bench", "domains-service", "--rounds", "2", "--pause", "0.2", "--no-pin", "--json"];
+    let arguments = [&bench[..], &[path.to_str().expect("text")]].concat();
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?} said: {}", stderr(&output));
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).expect("the file")).expect("one JSON object");
+    assert_eq!((&json["changes"], &json["audit"]["passed"]), (&12.into(), &true.into()), "{json}");
+    for disturbance in ["quiet", "move", "grow", "shrink", "split", "merge"] {
+        assert!(json["gaps"][disturbance]["longest_ns"].is_u64(), "{json}");
+        assert!(stdout(&output).contains(disturbance), "{}", stdout(&output));
+    }
+    assert!(refused(&["bench", "domains-service", "--rounds", "0"]).contains("--rounds 0"));
+}
+
+#[test]
 fn numbers_of_structures_are_compared() {
     let more = ["--structures", "papaya,owned-tree", "--at", "1,40"];
     let (text, json) = experiment("domains-structures", &more);
     let points = json["points"].as_array().expect("a list");
-    assert_eq!((points.len(), &json["y"]), (4, &"throughput_tps".into()));
+    // One that workers share has four designs, one that one of them owns two.
+    assert_eq!((points.len(), &json["y"]), (12, &"throughput_tps".into()));
     assert!(text.contains("operations/s by structures"), "{text}");
+    for series in ["papaya, se", "papaya, sn-thread", "owned-tree, configured"] {
+        assert!(text.contains(series), "{text}");
+    }
 }
 
 #[test]

@@ -51,6 +51,23 @@ fn every_design_places_orders_and_the_audit_finds_them() {
     }
 }
 
+/// Threads of several parts, with half of their transactions on the parts of others, lose nothing.
+#[test]
+fn parts_that_threads_use_directly_are_reached_by_all() {
+    let threads = Threads { clients: Some(2), workers: Some(2), domain_size: None, pin: false };
+    let arranged = |design| Arrangement::parts_directly(&machine(), design, &threads);
+    for (kind, design, parts) in [(Kind::FpTree, Design::SnThread, 4), (Kind::BTree, Design::SnNuma, 1)] {
+        let arrangement = arranged(design).expect("possible");
+        assert_eq!((arrangement.domains().len(), arrangement.drivers()), (parts, 4));
+        let run = run(&small(kind), &arrangement);
+        assert!(run.audit.as_ref().is_ok_and(|rows| *rows > 4 * 10 * 30 * 3), "{design}: {:?}", run.audit);
+        assert!(run.rounds.iter().all(|round| round.new_orders > 0 && round.payments > 0), "{run:?}");
+    }
+    assert!(matches!(arranged(Design::Se), Err(LoadError::NoParts(Design::Se))));
+    let refused = arranged(Design::SnThread).expect("possible").check(Kind::OwnedTree);
+    assert!(matches!(refused, Err(LoadError::Owned { workers: 4, .. })), "{refused:?}");
+}
+
 #[test]
 fn bursts_and_groups_of_one_do_the_same() {
     let threads = Threads { clients: Some(1), workers: Some(2), ..Threads::default() };

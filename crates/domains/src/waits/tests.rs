@@ -1,6 +1,8 @@
 //! Cycles that a wait, a task that is passed on, or a buffer that changes hands would close.
 
+use std::pin::Pin;
 use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Waker};
 
 use atrapos_topology::{CpuId, Machine};
 
@@ -19,7 +21,12 @@ fn workers(count: u32) -> Vec<Arc<WorkerShared>> {
 
 /// Worker `who` waits for slots of the buffer of worker `of`.
 fn wait(waits: &Waits, workers: &[Arc<WorkerShared>], who: u32, of: u32) -> bool {
-    waits.begin(who, &workers[of as usize].buffer, 0..4)
+    waits.begin(who, &workers[of as usize].buffer, 0..4, None)
+}
+
+/// A task of worker `who` polls the future of a slot of the buffer of worker `of`, in a ring of its own.
+fn poll(waits: &Waits, workers: &[Arc<WorkerShared>], who: u32, of: u32, slot: usize) -> bool {
+    waits.begin(who, &workers[of as usize].buffer, slot..slot + 1, Some(slot))
 }
 
 /// A task in a buffer is passed on to one of some workers. Returns which.
@@ -76,10 +83,32 @@ fn a_buffer_goes_to_nobody_who_waits() {
 }
 
 #[test]
+fn a_task_waits_for_each_future_that_it_has_polled() {
+    let (waits, workers) = (Waits::default(), workers(4));
+    assert!(!poll(&waits, &workers, 0, 0, 1), "its own worker runs it");
+    assert!(poll(&waits, &workers, 0, 1, 1) && poll(&waits, &workers, 0, 2, 1));
+    assert!(poll(&waits, &workers, 0, 1, 1), "again, as executors do");
+    assert!(!poll(&waits, &workers, 1, 0, 1) && !wait(&waits, &workers, 2, 0));
+    assert!(poll(&waits, &workers, 3, 0, 1), "nothing waits for it");
+    assert!(!wait(&waits, &workers, 1, 3), "over another one");
+    waits.end_poll(0, &workers[1].buffer, 1);
+    assert!(wait(&waits, &workers, 1, 3), "one future is ready");
+    waits.end(1);
+    assert!(!wait(&waits, &workers, 2, 3), "the other one is not");
+    assert!(wait(&waits, &workers, 0, 1));
+    waits.end(0);
+    assert!(waits.is_waiting(0), "what it blocked for has come, what it polled has not");
+    waits.end_task(0);
+    assert!(!waits.is_waiting(0) && wait(&waits, &workers, 2, 3));
+}
+
+#[test]
 fn planted_bugs_are_caught() {
     must_notice("waits::tests::a_task_is_not_passed_on_to_who_waits_for_it", Bug::PassUnseen);
     must_notice("waits::tests::a_task_that_was_passed_on_needs_its_server_too", Bug::ForgetServer);
     must_notice("waits::tests::a_buffer_goes_to_nobody_who_waits", Bug::HandOverToWaiting);
+    must_notice("waits::tests::a_future_is_not_polled_by_a_task_of_its_own_worker", Bug::PollUnseen);
+    must_notice("waits::tests::a_task_that_has_ended_does_not_wait_for_what_it_polled", Bug::PollKept);
 }
 
 /// Domains `a` and `b` of one worker each, with a structure that needs no worker to itself in each, and one that moves, in `b`.
@@ -127,11 +156,18 @@ fn until(mut come: impl FnMut() -> bool) {
 /// A task in `a` waits for one in `b`, whose structure then moves to `a`.
 #[test]
 fn a_structure_that_moves_to_who_waits_ends_the_wait() {
+    moves_to_who_waits(|client, moving| client.call_blocking(moving, |moving| *moving += 1));
+    moves_to_who_waits(|client, moving| pollster::block_on(client.call(moving, |moving| *moving += 1)));
+}
+
+fn moves_to_who_waits(
+    call: impl FnOnce(&mut Client, &crate::Owned<u32>) -> Result<(), CallError> + Send + 'static,
+) {
     let Two { domains, a, b, moving } = start();
     let mut client = domains.client();
     let (let_go, occupied) = occupy(&mut client, &b);
     let (mut inner, target) = (domains.client(), moving.clone());
-    let calls = client.try_call(&a, move |()| inner.call_blocking(&target, |moving| *moving += 1));
+    let calls = client.try_call(&a, move |()| call(&mut inner, &target));
     until(|| domains.inner.waits.is_waiting(0));
     let change = domains.move_structure(&moving, "a").expect("both exist");
     let_go.wait();
@@ -231,4 +267,111 @@ fn a_change_is_not_waited_for_inside_a_task() {
     assert!(matches!(moved, Err(DomainError::WouldDeadlock)), "{moved:?}");
     let refused = client.try_call(&moving, |_| ()).expect_err("it is removed");
     assert_eq!(refused.why, Why::Removed);
+}
+
+/// Looks once whether a future is ready, as executors do.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_future_is_not_polled_by_a_task_of_its_own_worker() {
+    let Two { domains, b, moving, .. } = start();
+    let mut client = domains.client();
+    let (mut inner, target) = (domains.client(), moving.clone());
+    let polled = client.call_blocking(&b, move |()| {
+        let mut pending = inner.try_call(&target, |moving| *moving += 1).expect("there is room");
+        poll_once(&mut pending)
+    });
+    let polled = polled.expect("it runs");
+    assert!(matches!(polled, Poll::Ready(Err(TaskError::WouldDeadlock))), "{polled:?}");
+    assert_eq!(client.call_blocking(&moving, |moving| *moving).expect("it runs"), 1, "the task ran");
+}
+
+/// Executors inside of tasks end, whatever they wait for.
+#[test]
+fn an_executor_in_a_task_of_the_worker_that_it_needs_ends() {
+    let Two { domains, a, b, moving } = start();
+    let mut client = domains.client();
+    let (mut inner, target) = (domains.client().with_window(1), moving.clone());
+    let calls = client.call_blocking(&b, move |()| {
+        let first = pollster::block_on(inner.call(&target, |moving| *moving += 1));
+        // The seat of the first one is not free before this task ends.
+        (first, pollster::block_on(inner.call(&target, |moving| *moving += 1)))
+    });
+    let (first, second) = calls.expect("it runs");
+    assert!(matches!(first, Err(CallError::Failed(TaskError::WouldDeadlock))), "{first:?}");
+    assert!(matches!(second, Err(CallError::Refused(Why::WouldDeadlock))), "{second:?}");
+    assert_eq!(client.call_blocking(&moving, |moving| *moving).expect("it runs"), 1);
+    let (mut inner, waits) = (domains.client(), Arc::clone(&domains.inner));
+    let elsewhere = client.call_blocking(&a, move |()| {
+        let called = pollster::block_on(inner.call(&moving, |moving| *moving + 1));
+        (called.expect("it can run meanwhile"), waits.waits.is_waiting(0))
+    });
+    assert_eq!(elsewhere.expect("it runs"), (2, false), "what has come is not waited for");
+}
+
+/// Two tasks poll each other's workers: one is refused, which lets the other one go on.
+#[test]
+fn executors_that_need_each_others_workers_end() {
+    let Two { domains, a, b, .. } = start();
+    let mut client = domains.client();
+    let both_inside = Arc::new(Barrier::new(2));
+    let mut task = |at: &Shared<()>, other: &Shared<()>| {
+        let (mut inner, other, inside) = (domains.client(), other.clone(), Arc::clone(&both_inside));
+        let task = client.try_call(at, move |()| {
+            inside.wait();
+            pollster::block_on(inner.call(&other, |()| ()))
+        });
+        task.expect("there is room")
+    };
+    let tasks = [task(&a, &b), task(&b, &a)];
+    let ends = tasks.map(|task| task.wait().expect("it runs"));
+    let refused = ends.iter().filter(|end| matches!(end, Err(CallError::Failed(TaskError::WouldDeadlock))));
+    assert_eq!((refused.count(), ends.iter().filter(|end| end.is_ok()).count()), (1, 1), "{ends:?}");
+}
+
+/// A task polls a future once and returns it: nobody is refused for what it might have waited for.
+#[test]
+fn a_task_that_has_ended_does_not_wait_for_what_it_polled() {
+    let Two { domains, a, b, moving } = start();
+    let mut client = domains.client();
+    let (let_go, occupied) = occupy(&mut client, &b);
+    let mut inner = domains.client();
+    let polled = client.call_blocking(&a, move |()| {
+        let mut pending = inner.try_call(&moving, |_| 7).expect("there is room");
+        assert!(poll_once(&mut pending).is_pending(), "its worker is occupied");
+        pending
+    });
+    let (mut inner, other) = (domains.client(), a.clone());
+    let calls = client.try_call(&b, move |()| inner.call_blocking(&other, |()| ()));
+    let_go.wait();
+    occupied.wait().expect("it runs");
+    calls.expect("there is room").wait().expect("it runs").expect("nothing waits for it");
+    assert_eq!(pollster::block_on(polled.expect("it runs")).expect("it runs"), 7);
+}
+
+#[test]
+fn a_burst_that_is_awaited_by_its_own_worker_says_so() {
+    let Two { domains, b, moving, .. } = start();
+    let mut client = domains.client();
+    let mut burst = client.burst(&moving, 2).expect("there are slots");
+    let task = client.try_call(&b, move |()| {
+        let add = |moving: &mut u32| {
+            *moving += 1;
+            *moving
+        };
+        for _ in 0..2 {
+            assert!(matches!(pollster::block_on(burst.push_async(add)), Ok(None)));
+        }
+        let third = pollster::block_on(burst.push_async(add));
+        assert!(matches!(third, Err(Why::WouldDeadlock)), "{third:?}");
+        let popped = pollster::block_on(burst.pop_async());
+        assert!(matches!(popped, Some(Err(TaskError::WouldDeadlock))), "{popped:?}");
+        burst
+    });
+    let mut burst = task.expect("there is room").wait().expect("no assertion failed");
+    assert_eq!(burst.len(), 2, "the third was not added, and nothing was taken");
+    let answers: Result<Vec<u32>, TaskError> = burst.drain().collect();
+    assert_eq!(answers.expect("they run"), [1, 2]);
 }

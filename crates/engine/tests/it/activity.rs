@@ -1,38 +1,11 @@
 //! The activity of a database: what is shown of partitions, loads, messages and waits is what there is.
 
-use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos::{Adaptation, Database, KeyRange, SchemeChange, WorkerId};
 
-use crate::support::{Items, item, load_items, open, two_tables, wait_until};
-
-/// A door that a transaction waits at, and that somebody else opens.
-#[derive(Default)]
-struct Door {
-    is_open: AtomicBool,
-    waiting: Mutex<Option<Waker>>,
-}
-
-impl Door {
-    async fn pass(&self) {
-        poll_fn(|context| {
-            *self.waiting.lock().unwrap() = Some(context.waker().clone());
-            if self.is_open.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-    }
-
-    fn open(&self) {
-        self.is_open.store(true, Ordering::SeqCst);
-        if let Some(waiting) = self.waiting.lock().unwrap().take() {
-            waiting.wake();
-        }
-    }
-}
+use crate::support::{Door, Items, item, load_items, open, two_tables, wait_until};
 
 #[test]
 fn partitions_are_shown_with_owners_keys_and_rows() {

@@ -6,8 +6,9 @@ use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::pin::pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use atrapos::sim::{Deployment, Simulation};
 use atrapos::{
@@ -558,5 +559,31 @@ pub(crate) async fn poll_once<R>(future: impl Future<Output = R>) -> Option<R> {
 pub(crate) fn wait_until(holds: impl Fn() -> bool) {
     while !holds() {
         std::thread::yield_now();
+    }
+}
+
+/// A door that a transaction waits at, and that somebody else opens.
+#[derive(Default)]
+pub(crate) struct Door {
+    is_open: AtomicBool,
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl Door {
+    /// Waits until it is open.
+    pub(crate) async fn pass(&self) {
+        poll_fn(|context| {
+            *self.waiting.lock().unwrap() = Some(context.waker().clone());
+            if self.is_open.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Opens it for whoever waits.
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+        if let Some(waiting) = self.waiting.lock().unwrap().take() {
+            waiting.wake();
+        }
     }
 }

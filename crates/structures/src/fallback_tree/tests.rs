@@ -24,7 +24,7 @@ impl Operation<()> for Meets {
 
 #[test]
 fn an_operation_falls_back_after_its_last_attempt() {
-    let tree = FallbackTree::with_attempts(3);
+    let tree = FallbackTree::<u64>::with_attempts(3);
     let met = |times, interruption| {
         let mut met = Contention::default();
         tree.run(&mut met, Meets(times, interruption));
@@ -43,23 +43,23 @@ fn an_operation_falls_back_after_its_last_attempt() {
 
 #[test]
 fn an_attempt_is_given_up_when_another_thread_takes_the_lock() {
-    let tree = FallbackTree::new();
+    let tree = FallbackTree::<u64>::new();
     let free = Free { lock: &tree.lock, was: 0 };
-    assert_eq!(tree.tree.try_insert(1, 10, &free), Ok(true));
+    assert_eq!(tree.tree.try_insert(&1, 10, &free), Ok(true));
     tree.lock.store(1, Relaxed);
     let changed = Restart::from(Interruption::Changed);
-    assert_eq!(tree.tree.try_insert(2, 20, &free), Err(changed));
-    assert_eq!(tree.tree.try_read(1, &free), Err(changed));
-    assert_eq!(tree.tree.try_update(1, 11, Replace::UnderLatch, &free), Err(changed));
-    assert_eq!(tree.tree.try_remove(1, &free), Err(changed));
+    assert_eq!(tree.tree.try_insert(&2, 20, &free), Err(changed));
+    assert_eq!(tree.tree.try_read(&1, &free), Err(changed));
+    assert_eq!(tree.tree.try_update(&1, 11, Replace::UnderLatch, &free), Err(changed));
+    assert_eq!(tree.tree.try_remove(&1, &free), Err(changed));
     // None of them has had an effect.
     tree.lock.store(2, Relaxed);
     let free = Free { lock: &tree.lock, was: 2 };
-    assert_eq!((tree.tree.try_read(1, &free), tree.tree.try_read(2, &free)), (Ok(Some(10)), Ok(None)));
+    assert_eq!((tree.tree.try_read(&1, &free), tree.tree.try_read(&2, &free)), (Ok(Some(10)), Ok(None)));
 }
 
 /// What threads have met together that all used `tree` on four keys.
-fn contend(tree: &FallbackTree, threads: u64, seed: u64) -> Contention {
+fn contend(tree: &FallbackTree<u64>, threads: u64, seed: u64) -> Contention {
     let run = |thread: u64| {
         let (mut session, mut random) = (tree.session(), seed * threads + thread + 1);
         with(None, random, || {
@@ -92,7 +92,7 @@ fn threads_on_few_keys_fail_validations_and_fall_back() {
     for threads in [3, 4] {
         for attempts in [1, 2] {
             let contended = (0..TREES).find_map(|seed| {
-                let met = contend(&FallbackTree::with_attempts(attempts), threads, seed);
+                let met = contend(&FallbackTree::<u64>::with_attempts(attempts), threads, seed);
                 let given_up = met.failed_validations + met.busy;
                 assert!(given_up >= u64::from(attempts) * met.fallbacks, "{met:?}");
                 (met.failed_validations > 0 && met.fallbacks > 0).then_some(met)
@@ -104,7 +104,7 @@ fn threads_on_few_keys_fail_validations_and_fall_back() {
 
 #[test]
 fn without_attempts_every_operation_falls_back() {
-    let met = contend(&FallbackTree::with_attempts(0), 3, 1);
+    let met = contend(&FallbackTree::<u64>::with_attempts(0), 3, 1);
     let all = Contention { operations: 3 * STEPS, fallbacks: 3 * STEPS, ..Contention::default() };
     assert_eq!(met, all);
 }

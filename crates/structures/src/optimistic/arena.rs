@@ -1,6 +1,6 @@
-//! [`Arena`]: the nodes of a tree, by number.
+//! [`Arena`]: the nodes of a tree, by number, or the blocks of its keys.
 //!
-//! Owns: the memory of the nodes, and the list of those that are not in use. Never: knows what is in a node.
+//! Owns: their memory, and the list of those that are not in use. Never: knows what is in one.
 //!
 //! Invariants: a node stays where it is and what it is until the tree is dropped, so a reader that follows an outdated number finds a
 //! node, whose version tells it so. That is why this tree needs neither unsafe code nor epochs. Chunks grow with the tree: at most a
@@ -8,13 +8,11 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::node::Node;
-
 /// Exponent of the number of nodes in the first four chunks together; in the next four there are twice as many, and so on.
 const FIRST_POWER: u32 = if cfg!(loom) { 3 } else { 6 };
 
-/// Exponent of the number of nodes that a tree cannot have.
-const LAST_POWER: u32 = 40;
+/// Exponent of the number of nodes that a tree cannot have. In models it is small, as their threads have small stacks.
+const LAST_POWER: u32 = if cfg!(loom) { 8 } else { 40 };
 
 /// Four chunks for each power of two.
 const CHUNKS: usize = 4 * (LAST_POWER - FIRST_POWER) as usize;
@@ -28,9 +26,10 @@ struct Spare {
     next: u64,
 }
 
-pub(super) struct Arena {
-    chunks: [OnceLock<Box<[Node]>>; CHUNKS],
+pub(super) struct Arena<T> {
+    chunks: [OnceLock<Box<[T]>>; CHUNKS],
     spare: Mutex<Spare>,
+    make: fn() -> T,
 }
 
 /// The chunk of a node, the chunk's length, and the place in it.
@@ -43,14 +42,14 @@ fn place(number: u64) -> (usize, u64, usize) {
     (chunk, length, (number & (length - 1)) as usize)
 }
 
-impl Arena {
-    pub(super) fn new() -> Arena {
-        Arena { chunks: [const { OnceLock::new() }; CHUNKS], spare: Mutex::default() }
+impl<T> Arena<T> {
+    pub(super) fn new(make: fn() -> T) -> Arena<T> {
+        Arena { chunks: [const { OnceLock::new() }; CHUNKS], spare: Mutex::default(), make }
     }
 
     /// The node of a number; `None` if there is none, because what was taken for a number was none.
     #[inline(always)]
-    pub(super) fn get(&self, number: u64) -> Option<&Node> {
+    pub(super) fn get(&self, number: u64) -> Option<&T> {
         let (chunk, _, at) = place(number);
         self.chunks.get(chunk)?.get()?.get(at)
     }
@@ -64,7 +63,7 @@ impl Arena {
         let number = spare.next;
         spare.next += 1;
         let (chunk, length, _) = place(number);
-        self.chunks[chunk].get_or_init(|| (0..length).map(|_| Node::new()).collect());
+        self.chunks[chunk].get_or_init(|| (0..length).map(|_| (self.make)()).collect());
         number
     }
 

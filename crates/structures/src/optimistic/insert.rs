@@ -2,26 +2,32 @@
 //!
 //! Owns: the order in which nodes are latched for a split: the parent, then the node, then the new one. Never: waits.
 
+use super::keep::Keep;
 use super::node::{ENTRIES, Latch};
 use super::sync::Release;
 use super::{Attempt, Interruption, MAX_HEIGHT, NUMBER_BITS, Restart, Subscription, Tree, Visited};
 
-impl Tree {
+impl<K: Keep> Tree<K> {
     /// Attempts to insert a key with a value; returns false if it is there, and changes nothing then.
-    pub(crate) fn try_insert(&self, key: u64, value: u64, subscription: &impl Subscription) -> Attempt<bool> {
+    pub(crate) fn try_insert(
+        &self,
+        key: &K::Key,
+        value: u64,
+        subscription: &impl Subscription,
+    ) -> Attempt<bool> {
         let (mut here, height) = self.root()?;
         let mut parent = None;
         for level in (1..=height).rev() {
             if here.node.count() == ENTRIES {
                 return Err(self.split(parent, here, level, subscription));
             }
-            let child = self.step(here, here.node.place_of_child(key))?;
+            let child = self.step(here, here.node.place_of_child(&self.keys, key))?;
             parent = Some(here);
             here = child;
         }
         let Visited { node, word, .. } = here;
-        let at = node.place_in_leaf(key);
-        if node.has(at, key) {
+        let at = node.place_in_leaf(&self.keys, key);
+        if node.has(at, &self.keys, key) {
             node.check(word)?;
             subscription.check()?;
             return Ok(false);
@@ -31,7 +37,7 @@ impl Tree {
         }
         let mut latch = node.latch(word)?;
         subscription.check()?;
-        latch.insert(at, key, value);
+        latch.insert(at, self.keys.keep(key), value);
         Ok(true)
     }
 
@@ -65,16 +71,25 @@ impl Tree {
         let Some(mut above) = above else {
             assert!(level + 1 < MAX_HEIGHT, "no memory has so many nodes");
             let (root, mut top) = self.take()?;
-            top.fill_root(full.number, latch.move_tail(ENTRIES / 2, &mut fresh), right);
+            let separator = self.move_tail(&mut latch, &mut fresh, level);
+            top.fill_root(full.number, separator, right);
             drop(top);
             // Nobody else can split the root meanwhile: it is latched.
             self.root.store(((level as u64 + 1) << NUMBER_BITS) | root, Release);
             return Ok(());
         };
-        let separator = latch.move_tail(ENTRIES / 2, &mut fresh);
-        let at = above.node().place_of_child(separator) + 1;
+        let separator = self.move_tail(&mut latch, &mut fresh, level);
+        // The separator comes right behind the node that was split.
+        let at = above.node().place_of_slot(full.number) + 1;
         above.insert(at, separator, right);
         Ok(())
+    }
+
+    /// Moves the second half of a node to a new one; returns what separates them. A leaf keeps the key itself; an inner node has no use any more for the
+    /// first key of its second half.
+    fn move_tail(&self, from: &mut Latch<'_>, to: &mut Latch<'_>, level: usize) -> u64 {
+        let first = from.move_tail(ENTRIES / 2, to);
+        if level == 0 { self.keys.keep_again(first) } else { first }
     }
 
     /// A node that nobody refers to. It is latched, for readers that remember it from an earlier use.

@@ -13,6 +13,7 @@ use std::process::Command;
 use loom::sync::Arc;
 use loom::thread;
 
+use super::keep::{Keep, Strings, Words};
 use super::node::Node;
 use super::{Attempt, Independent, Replace, Tree};
 use crate::planted::Bug;
@@ -51,7 +52,7 @@ fn repeat<R>(mut attempt: impl FnMut() -> Attempt<R>) -> R {
 /// Inserts an entry into a node with room, at the place of its key.
 fn insert(node: &Node, key: u64, slot: u64) -> Attempt<()> {
     let word = node.stable()?;
-    let at = node.place_in_leaf(key);
+    let at = node.place_in_leaf(&Words, &key);
     node.latch(word)?.insert(at, key, slot);
     Ok(())
 }
@@ -109,7 +110,7 @@ fn loom_value_in_place_stays() {
         let writer = thread::spawn(move || repeat(|| insert(&changed, 3, 30)));
         repeat(|| {
             let word = node.stable()?;
-            let at = node.place_in_leaf(5);
+            let at = node.place_in_leaf(&Words, &5);
             node.overwrite(word, at, 51, || true)
         });
         writer.join().expect("the writer does not fail");
@@ -118,22 +119,22 @@ fn loom_value_in_place_stays() {
     });
 }
 
-fn tree_of(keys: std::ops::RangeInclusive<u64>) -> Arc<Tree> {
+fn tree_of(keys: std::ops::RangeInclusive<u64>) -> Arc<Tree<Words>> {
     let tree = Arc::new(Tree::new());
     for key in keys {
-        assert!(repeat(|| tree.try_insert(key, 10 * key, &Independent)));
+        assert!(repeat(|| tree.try_insert(&key, 10 * key, &Independent)));
     }
     tree
 }
 
 /// Begins to insert `key`, which splits a node and does no more.
-fn split(tree: &Tree, key: u64) {
-    assert!(tree.try_insert(key, 10 * key, &Independent).is_err());
+fn split(tree: &Tree<Words>, key: u64) {
+    assert!(tree.try_insert(&key, 10 * key, &Independent).is_err());
 }
 
 /// Looks for a key that is there all the time.
-fn look_for(tree: &Tree, key: u64) {
-    if let Ok(found) = tree.try_read(key, &Independent) {
+fn look_for(tree: &Tree<Words>, key: u64) {
+    if let Ok(found) = tree.try_read(&key, &Independent) {
         assert_eq!(found, Some(10 * key));
     }
 }
@@ -170,16 +171,47 @@ fn loom_leaf_is_split_under_an_update() {
         let tree = tree_of(1..=4);
         let updated = Arc::clone(&tree);
         let writer =
-            thread::spawn(move || updated.try_update(4, 41, Replace::UnderLatch, &Independent) == Ok(true));
-        let _ = tree.try_insert(5, 50, &Independent);
+            thread::spawn(move || updated.try_update(&4, 41, Replace::UnderLatch, &Independent) == Ok(true));
+        let _ = tree.try_insert(&5, 50, &Independent);
         let is_updated = writer.join().expect("the writer does not fail");
-        let found = repeat(|| tree.try_read(4, &Independent));
+        let found = repeat(|| tree.try_read(&4, &Independent));
         assert_eq!(found, Some(if is_updated { 41 } else { 40 }));
     });
 }
 
+/// Bytes of a key that is removed become another key's while a reader compares with them: a reader that has taken them for that key's is told by the
+/// version of the node.
+#[test]
+fn loom_bytes_are_used_again_under_a_reader() {
+    check(|| {
+        let (node, keys) = (Arc::new(Node::new()), Arc::new(Strings::default()));
+        let kept = keys.keep(b"one");
+        insert_kept(&node, kept, 10).expect("nobody else uses the node");
+        let (read, keys_read) = (Arc::clone(&node), Arc::clone(&keys));
+        let reader = thread::spawn(move || {
+            let Ok(word) = read.stable() else { return };
+            let is_there = read.has(0, &*keys_read, b"two");
+            assert!(!is_there || read.check(word).is_err(), "the node has never had this key");
+        });
+        let word = node.stable().expect("nobody has the latch");
+        node.latch(word).expect("nobody else changes the node").remove(0);
+        keys.give(kept);
+        // By another thread than the one that removed the key: that one has passed a fence before it changed the node.
+        let user = thread::spawn(move || assert_eq!(keys.keep(b"two"), kept, "the block is used again"));
+        user.join().expect("the block is there");
+        reader.join().expect("the reader does not fail");
+    });
+}
+
+/// Inserts an entry into an empty node.
+fn insert_kept(node: &Node, kept: u64, slot: u64) -> Attempt<()> {
+    node.latch(node.stable()?)?.insert(0, kept, slot);
+    Ok(())
+}
+
 #[test]
 fn planted_bugs_are_caught_by_loom() {
+    must_fail("loom_bytes_are_used_again_under_a_reader", Bug::BlockReusedUnfenced);
     for bug in [
         Bug::ReaderFenceLeftOut,
         Bug::WriterFenceLeftOut,

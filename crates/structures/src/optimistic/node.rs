@@ -3,12 +3,15 @@
 //! Owns: the order of loads and stores within a node. Never: follows a slot to another node.
 //!
 //! In a leaf, the slot of a key is its value. In an inner node, the slot of entry `i` is the child for keys from key `i` on; the key
-//! of entry 0 has no meaning, so that the first child takes whatever is below the second one.
+//! of entry 0 has no meaning, so that the first child takes whatever is below the second one. What a key is in its word, [`Keep`] knows.
 //!
 //! Invariants: only who has the latch changes keys, counts and children. A value may be replaced by who has set [`WRITING`], which
 //! excludes the latch, and which readers ignore: a value is one atomic word. A change raises the version, so who reads the same
 //! version before and after has read one state of the node. Words only grow, whatever a node is used for.
 
+use std::cmp::Ordering;
+
+use super::keep::Keep;
 use super::sync::{Acquire, AtomicU64, Relaxed, Release, fence};
 use super::{Interruption, Restart};
 use crate::planted::{Bug, ordering, pause, planted};
@@ -108,20 +111,26 @@ impl Node {
 
     /// The place that `key` has, or would have, in a leaf.
     #[inline]
-    pub(super) fn place_in_leaf(&self, key: u64) -> usize {
-        self.first_not(0, |other| other < key)
+    pub(super) fn place_in_leaf<K: Keep>(&self, keys: &K, key: &K::Key) -> usize {
+        self.first_not(0, |kept| keys.compare(kept, key) == Ordering::Less)
     }
 
     /// Returns whether a leaf has `key` at this place.
     #[inline]
-    pub(super) fn has(&self, at: usize, key: u64) -> bool {
-        at < self.count() && self.key(at) == key
+    pub(super) fn has<K: Keep>(&self, at: usize, keys: &K, key: &K::Key) -> bool {
+        at < self.count() && keys.compare(self.key(at), key) == Ordering::Equal
     }
 
     /// The place of the child for `key` in an inner node.
     #[inline]
-    pub(super) fn place_of_child(&self, key: u64) -> usize {
-        self.first_not(1, |other| other <= key) - 1
+    pub(super) fn place_of_child<K: Keep>(&self, keys: &K, key: &K::Key) -> usize {
+        self.first_not(1, |kept| keys.compare(kept, key) != Ordering::Greater) - 1
+    }
+
+    /// The place of a child in an inner node that has it and is latched.
+    pub(super) fn place_of_slot(&self, child: u64) -> usize {
+        let place = self.slots[..self.count()].iter().position(|slot| slot.load(Relaxed) == child);
+        place.unwrap_or_else(|| unreachable!("a parent that is latched in its version has the child"))
     }
 
     /// Takes the latch if the node has this version.

@@ -4,24 +4,25 @@
 
 use arrayvec::ArrayVec;
 
+use super::keep::Keep;
 use super::{Attempt, MAX_HEIGHT, Subscription, Tree, Visited};
 
 /// Inner nodes on the way to a leaf, with the place of the child taken.
 type Path<'t> = ArrayVec<(Visited<'t>, usize), MAX_HEIGHT>;
 
-impl Tree {
+impl<K: Keep> Tree<K> {
     /// Attempts to remove a key; returns whether it was there.
-    pub(crate) fn try_remove(&self, key: u64, subscription: &impl Subscription) -> Attempt<bool> {
+    pub(crate) fn try_remove(&self, key: &K::Key, subscription: &impl Subscription) -> Attempt<bool> {
         let (mut here, height) = self.root()?;
         let mut path: Path<'_> = ArrayVec::new();
         for _ in 0..height {
-            let at = here.node.place_of_child(key);
+            let at = here.node.place_of_child(&self.keys, key);
             let child = self.step(here, at)?;
             path.push((here, at));
             here = child;
         }
-        let at = here.node.place_in_leaf(key);
-        if !here.node.has(at, key) {
+        let at = here.node.place_in_leaf(&self.keys, key);
+        if !here.node.has(at, &self.keys, key) {
             here.node.check(here.word)?;
             subscription.check()?;
             return Ok(false);
@@ -32,7 +33,10 @@ impl Tree {
             _ => {
                 let mut latch = here.node.latch(here.word)?;
                 subscription.check()?;
+                let kept = here.node.key(at);
                 latch.remove(at);
+                drop(latch);
+                self.keys.give(kept);
             }
         }
         Ok(true)
@@ -47,6 +51,8 @@ impl Tree {
         subscription: &impl Subscription,
     ) -> Attempt<()> {
         let (branching, at) = path[0];
+        // Of the first two children, the second one's key is not compared any more when either leaves.
+        let kept;
         let leaving = || path[1..].iter().map(|(inner, _)| *inner).chain([leaf]);
         {
             let mut above = branching.node.latch(branching.word)?;
@@ -55,9 +61,11 @@ impl Tree {
                 latches.push(gone.node.latch(gone.word)?);
             }
             subscription.check()?;
+            kept = [branching.node.key(at.max(1)), leaf.node.key(0)];
             above.remove(at);
             latches.iter_mut().for_each(super::node::Latch::clear);
         }
+        kept.into_iter().for_each(|kept| self.keys.give(kept));
         leaving().for_each(|gone| self.arena.give(gone.number));
         Ok(())
     }

@@ -8,6 +8,7 @@
 
 use arrayvec::ArrayVec;
 
+use super::keep::Keep;
 use super::{Attempt, Interruption, Replace, Subscription, Tree, Visited};
 use crate::planted::{Bug, pause, planted};
 use crate::structure::PointAccess;
@@ -22,11 +23,11 @@ pub(crate) struct Place<'t> {
     at: usize,
 }
 
-impl Tree {
+impl<K: Keep> Tree<K> {
     /// Attempts to find the places of some keys, [`GROUP`] at most.
     #[inline]
-    pub(crate) fn places(&self, accesses: &[PointAccess<'_, u64>]) -> ArrayVec<Attempt<Place<'_>>, GROUP> {
-        let keys = || accesses.iter().take(GROUP).map(|access| *access.key());
+    pub(crate) fn places(&self, accesses: &[PointAccess<'_, K::Key>]) -> ArrayVec<Attempt<Place<'_>>, GROUP> {
+        let keys = || accesses.iter().take(GROUP).map(PointAccess::key);
         let (root, height) = match self.root() {
             Ok(root) => root,
             Err(restart) => return keys().map(|_| Err(restart)).collect(),
@@ -36,7 +37,7 @@ impl Tree {
         for _ in 0..height {
             for ((descent, key), child) in descents.iter().zip(keys()).zip(&mut children) {
                 let Ok(visited) = descent else { continue };
-                *child = visited.node.slot(visited.node.place_of_child(key));
+                *child = visited.node.slot(visited.node.place_of_child(&self.keys, key));
                 if let Some(node) = self.arena.get(*child) {
                     node.prefetch_search();
                 }
@@ -48,7 +49,7 @@ impl Tree {
         let mut places = ArrayVec::new();
         for (descent, key) in descents.into_iter().zip(keys()) {
             places.push(descent.map(|leaf| {
-                let at = leaf.node.place_in_leaf(key);
+                let at = leaf.node.place_in_leaf(&self.keys, key);
                 leaf.node.prefetch_slot(at);
                 Place { leaf, at }
             }));
@@ -73,11 +74,11 @@ impl Tree {
     pub(crate) fn try_access_at(
         &self,
         Place { leaf, at }: Place<'_>,
-        access: PointAccess<'_, u64>,
+        access: PointAccess<'_, K::Key>,
         replace: Replace,
         subscription: &impl Subscription,
     ) -> Attempt<Option<u64>> {
-        let there = leaf.node.has(at, *access.key());
+        let there = leaf.node.has(at, &self.keys, access.key());
         match access {
             PointAccess::Update(_, value) if there => {
                 leaf.replace(at, value, replace, subscription)?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use atrapos_history::{KeyEvent, KeyHistory, KeyOperation};
 use atrapos_structures::hash::{folded, multiplied};
-use atrapos_structures::{Key, Kind, Opened, Owned, PointAccess, Shared, Visit};
+use atrapos_structures::{Key, Kind, Opened, Owned, PointAccess, Refused, Shared, Visit};
 
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -254,6 +254,61 @@ fn a_key_that_threads_insert_at_once_is_new_for_one_of_them() {
     for kind in Kind::ALL {
         kind.visit(InsertedTogether(kind));
         assert_eq!(kind.visit_bytes(InsertedTogether(kind)).is_ok(), kind.support().byte_keys);
+    }
+}
+
+struct LongKeys;
+
+impl Visit<[u8]> for LongKeys {
+    type Output = Option<usize>;
+
+    fn shared<S: Shared<[u8]> + 'static>(self, make: fn() -> S) -> Option<usize> {
+        long_keys(&mut Opened::new(&make()))
+    }
+
+    fn owned<S: Owned<[u8]> + 'static>(self, make: fn() -> S) -> Option<usize> {
+        long_keys(&mut make())
+    }
+}
+
+/// Keys of many lengths are found; those beyond a length are refused, and are not there. Returns that length, if there is one.
+fn long_keys(structure: &mut impl Owned<[u8]>) -> Option<usize> {
+    let key = |bytes: usize| vec![bytes as u8 | 1; bytes];
+    let lengths = || (0..40).chain([63, 64, 65, 500, 1_023, 1_024, 1_025, 5_000]);
+    let mut longest = None;
+    for bytes in lengths() {
+        match structure.insert(&key(bytes), bytes as u64) {
+            Ok(is_new) => assert!(is_new && longest.is_none(), "a key of {bytes} bytes"),
+            Err(Refused::KeyTooLong { bytes: said, max }) => {
+                assert!(said == bytes && max < bytes && longest.is_none_or(|longest| longest == max));
+                longest = Some(max);
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    for bytes in lengths() {
+        let found = longest.is_none_or(|longest| bytes <= longest).then_some(bytes as u64);
+        assert_eq!(structure.read(&key(bytes)), found);
+        assert_eq!(structure.update(&key(bytes), 1), found.is_some());
+        assert_eq!(structure.remove(&key(bytes)), found.is_some());
+    }
+    longest
+}
+
+#[test]
+fn keys_of_all_lengths_are_found_or_refused() {
+    for kind in Kind::ALL {
+        match kind.visit_bytes(LongKeys) {
+            Ok(longest) => {
+                assert!(longest.is_none_or(|longest| longest >= 255), "{kind} takes {longest:?} bytes");
+                let is_ours = matches!(kind, Kind::BTree | Kind::FpTreeFallback);
+                assert!(!is_ours || longest == Some(1_024), "{kind} takes {longest:?} bytes");
+            }
+            Err(refused) => {
+                assert_eq!(kind, Kind::Congee);
+                assert!(refused.to_string().starts_with("congee is a radix tree over integers"), "{refused}");
+            }
+        }
     }
 }
 

@@ -89,8 +89,25 @@ fn cost(report: &Report) -> Value {
         return Value::Null;
     };
     let delegated = report.sides.iter().filter(|side| side.run.arrangement.access() == Access::Delegated);
-    let least = delegated.map(|side| side.run.nanoseconds_per_operation()).fold(f64::INFINITY, f64::min);
-    json!({ "delegated_ns": least, "direct_ns": direct, "ratio": least / direct })
+    let nanoseconds = |side: &&Measured| side.run.nanoseconds_per_operation();
+    let least = delegated.min_by(|a, b| nanoseconds(a).total_cmp(&nanoseconds(b)));
+    let Some(side) = least else { return Value::Null };
+    let (least, delegation) = (nanoseconds(&side), clocked(&side.run));
+    json!({ "delegated_ns": least, "direct_ns": direct, "ratio": least / direct, "delegation": delegation })
+}
+
+/// Returns what delegation takes of a client for an operation, of the round in which it was noted; `null` if there was none. Cache misses are not known
+/// without counters of the hardware.
+fn clocked(run: &Run) -> Value {
+    let Some(round) = &run.clocked else { return Value::Null };
+    let (operations, delegation) = (round.operations().max(1) as f64, &round.delegation);
+    json!({
+        "requests_per_operation": delegation.requests as f64 / operations,
+        "waits_per_operation": delegation.waits as f64 / operations,
+        "waiting_ns": delegation.waited.as_secs_f64() * 1e9 / operations,
+        "ns_per_operation": run.arrangement.drivers() as f64 * 1e9 / round.throughput_per_second().max(1e-9),
+        "cache_misses": null,
+    })
 }
 
 fn side(Measured { name, run }: &Measured, best: f64) -> Value {
@@ -110,6 +127,7 @@ fn side(Measured { name, run }: &Measured, best: f64) -> Value {
         "tasks": middle.tasks,
         "busy_steps": middle.busy_steps,
         "contention": middle.contention.map(contention),
+        "delegation": clocked(run),
         "load": load(run),
         "interrupted": run.interrupted,
         "audit": audit(&run.audit),

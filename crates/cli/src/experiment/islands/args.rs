@@ -2,7 +2,7 @@
 //!
 //! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
 
-use atrapos_domain_loads::Mix;
+use atrapos_domain_loads::{Design, Mix};
 use atrapos_structures::Kind as Structure;
 use atrapos_workloads::micro::Kind;
 use clap::{Args, Subcommand, ValueEnum};
@@ -45,21 +45,26 @@ pub(crate) enum IslandsCommand {
     #[command(name = "islands-breakdown")]
     Breakdown(BreakdownArgs),
     /// Throughput of structures under loads of YCSB by design: the baselines of *Virtual domains*, and configured.
-    #[command(name = "domains-designs")]
+    #[command(name = "domains-designs", mut_arg("rounds", of_seven))]
     DomainsDesigns(DomainsDesignsArgs),
     /// Time of a client per delegated operation by the size of its bursts, beside direct use.
-    #[command(name = "domains-burst")]
+    #[command(name = "domains-burst", mut_arg("rounds", of_seven))]
     DomainsBurst(DomainsBurstArgs),
     /// Throughput of the same records in few or many structures: Figure 11 of *Virtual domains*.
-    #[command(name = "domains-structures")]
+    #[command(name = "domains-structures", mut_arg("rounds", of_seven))]
     DomainsStructures(DomainsStructuresArgs),
     /// Throughput of New-Order and Payment by the share of remote transactions, on structures without isolation by design, and on the
     /// engine with isolation: Figure 13 of *Virtual domains*, right.
-    #[command(name = "domains-tpcc")]
+    #[command(name = "domains-tpcc", mut_arg("rounds", of_seven))]
     DomainsTpcc(DomainsTpccArgs),
     /// The same by the number of threads: Figure 13 of *Virtual domains*, left.
-    #[command(name = "domains-tpcc-threads")]
+    #[command(name = "domains-tpcc-threads", mut_arg("rounds", of_seven))]
     DomainsTpccThreads(DomainsTpccThreadsArgs),
+}
+
+/// The rounds of experiments of virtual domains: medians of seven, as in the paper.
+fn of_seven(rounds: clap::Arg) -> clap::Arg {
+    rounds.default_value("7")
 }
 
 /// Options of every experiment of islands or of virtual domains.
@@ -339,6 +344,14 @@ pub(crate) struct DomainsStructuresArgs {
     /// Operation mix, by the names that `bench domains-structures --workload` takes.
     #[arg(long, value_name = "NAME", default_value = "ycsb-c")]
     pub(crate) workload: Mix,
+    /// Designs, by the names that `bench domains-structures --design` takes. Structures with one owner have points where domains have one worker.
+    #[arg(
+        long,
+        value_name = "NAME,NAME",
+        value_delimiter = ',',
+        default_value = "configured,se,se-numa,sn-thread"
+    )]
+    pub(crate) designs: Vec<Design>,
     /// Numbers of structures to measure at.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,16,64,256,1024")]
     pub(crate) at: Vec<usize>,

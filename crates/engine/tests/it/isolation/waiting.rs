@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use atrapos::{Abort, AbortReason, Route, Schema, WorkerId};
 
 use super::{THREADS, simulated, threaded};
-use crate::support::{Engine, Items, Random, for_seeds, item, until_done};
+use crate::support::{Door, Engine, Items, Random, for_seeds, item, until_done};
 
 pub(crate) fn items() -> Schema {
     Schema::new().table::<Items>().split_evenly("items", 0, 99)
@@ -350,5 +350,73 @@ fn hundreds_of_transactions_that_want_the_same_rows_all_commit() {
         // Who was the victim again and again is told to try again; with fair ages nobody is.
         assert_eq!(committed, 500, "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
         db.verify().unwrap();
+    }
+}
+
+/// Submits transactions that change two of the keys in either order, and `last` in the end.
+fn jam(
+    db: &atrapos::Database,
+    items: atrapos::TableRef<Items>,
+    keys: &[u64],
+    last: Option<u64>,
+) -> Vec<atrapos::Submitted<()>> {
+    let key = |at: usize| keys[at % keys.len()];
+    let submit = |at: usize| {
+        let (first, second) = (key(at * 7), key(at * 13 + 1));
+        let steps = async move |tx: &mut atrapos::Tx<'_>| {
+            for key in [first, second].into_iter().chain(last) {
+                tx.update(items, key, |row| row.value += 1).await?;
+            }
+            Ok(())
+        };
+        db.submit(items.at(&first), steps).unwrap()
+    };
+    (0..500).map(submit).collect()
+}
+
+#[test]
+fn transactions_are_held_back_where_deadlocks_are_frequent_and_all_commit() {
+    let mut engine = Engine::threads(items(), 2);
+    insert(&mut engine, (0..100).collect()).unwrap();
+    let items = engine.table::<Items>();
+    let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
+    let keys: Vec<u64> = (0..100).collect();
+    for _ in 0..1_000 {
+        for outcome in jam(&db, items, &keys, None).into_iter().map(atrapos::Submitted::wait) {
+            outcome.unwrap();
+        }
+        if db.statistics().held_back > 0 {
+            return;
+        }
+    }
+    panic!("nobody was held back, with {} deadlocks", db.statistics().retried);
+}
+
+#[test]
+fn a_transaction_that_is_held_back_runs_though_those_under_way_wait_for_it() {
+    let mut engine = Engine::threads(items(), 2);
+    insert(&mut engine, (0..100).collect()).unwrap();
+    let items = engine.table::<Items>();
+    let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
+    let door = Arc::new(Door::default());
+    let behind_door = Arc::clone(&door);
+    let holding = async move |tx: &mut atrapos::Tx<'_>| {
+        tx.update(items, 90, |row| row.value += 1).await?;
+        tx.wait_for(behind_door.pass()).await;
+        Ok(())
+    };
+    let holder = db.submit(items.at(&90), holding).unwrap();
+    // All of them wait for the holder in the end, on either worker.
+    let waiting = jam(&db, items, &(0..40).chain(50..80).collect::<Vec<u64>>(), Some(90));
+    for (home, elsewhere) in [(45_u64, 95_u64), (95, 45)] {
+        let both = async move |tx: &mut atrapos::Tx<'_>| {
+            tx.get(items, elsewhere).await?;
+            tx.update(items, 99, |row| row.value += 1).await.map(drop)
+        };
+        db.run(items.at(&home), both).unwrap();
+    }
+    door.open();
+    for outcome in std::iter::once(holder).chain(waiting).map(atrapos::Submitted::wait) {
+        outcome.unwrap();
     }
 }

@@ -75,17 +75,25 @@ pub(super) fn bursts(head: Head, args: &DomainsBurstArgs, threads: usize) -> Fig
     })
 }
 
-/// Returns the figure of numbers of structures, in domains of one worker.
+/// Returns the figure of numbers of structures, in domains of one worker and in the baselines.
 pub(super) fn structures(head: Head, args: &DomainsStructuresArgs, threads: usize) -> Figure {
-    let DomainsStructuresArgs { structures, workload, at, records, common } = args;
-    let series: Vec<_> =
-        structures.iter().map(|structure| (structure.name().to_owned(), *structure)).collect();
+    let DomainsStructuresArgs { structures, workload, designs, at, records, common } = args;
+    let is_possible = |structure: Structure, design: Design| {
+        structure.support().access == Access::Shared
+            || matches!(design, Design::SnThread | Design::Configured)
+    };
+    let mut series = Vec::new();
+    for structure in structures {
+        for design in designs.iter().filter(|design| is_possible(*structure, **design)) {
+            series.push((format!("{structure}, {design}"), (*structure, *design)));
+        }
+    }
     let positions: Vec<_> = at.iter().map(|count| (Position::number(*count as f64), *count)).collect();
-    let title = format!("{workload} on {records} records in all, in domains of one worker");
+    let title = format!("{workload} on {records} records in all, domains of one worker");
     let (clients, workers) = divided(threads);
-    grid(head, title, &series, &positions, |structure, count| {
+    grid(head, title, &series, &positions, |(structure, design), count| {
         let mut all = words(&["bench", "domains-structures", "--structure", structure.name()]);
-        all.extend(words(&["--workload", workload.name(), "--rounds", "1"]));
+        all.extend(words(&["--workload", workload.name(), "--design", design.name(), "--rounds", "1"]));
         let numbers =
             [("--records", *records), ("--structures", *count as u64), ("--clients", clients as u64)];
         for (name, number) in numbers.into_iter().chain([("--workers", workers as u64)]) {
@@ -103,6 +111,8 @@ pub(super) fn structures(head: Head, args: &DomainsStructuresArgs, threads: usiz
 enum Tables {
     /// Structures, without isolation, in domains of a size if the design has several.
     Structures(Structure, Design, Option<usize>),
+    /// The same in the parts of a design, which threads use directly.
+    Parts(Structure, Design),
     /// The engine, with isolation.
     Engine,
 }
@@ -111,8 +121,9 @@ enum Tables {
 fn tables(structures: &[Structure], workers: usize) -> Vec<(String, Tables)> {
     let mut all = Vec::new();
     for structure in structures {
+        let named = |name: &str| format!("{structure}, {name}");
         let mut add = |name: &str, design, size| {
-            all.push((format!("{structure}, {name}"), Tables::Structures(*structure, design, size)));
+            all.push((named(name), Tables::Structures(*structure, design, size)));
         };
         let is_shared = structure.support().access == Access::Shared;
         let designs = [Design::Se, Design::SeNuma, Design::SnNuma, Design::SnThread];
@@ -123,6 +134,9 @@ fn tables(structures: &[Structure], workers: usize) -> Vec<(String, Tables)> {
         let sizes = std::iter::successors(Some(2), |size: &usize| size.checked_mul(2));
         for size in sizes.take_while(|size| is_shared && *size <= workers) {
             add(&format!("domains of {size}"), Design::Configured, Some(size));
+        }
+        for design in [Design::SnNuma, Design::SnThread].into_iter().filter(|_| is_shared) {
+            all.push((named(&format!("{design} directly")), Tables::Parts(*structure, design)));
         }
     }
     all.push(("engine, isolated".to_owned(), Tables::Engine));
@@ -135,12 +149,14 @@ fn tpcc_point(args: &DomainsTablesArgs, series: Tables, threads: usize, remote: 
     let (clients, workers) = divided(threads);
     let threads = clients + workers;
     let mut all = match series {
-        Tables::Structures(structure, design, size) => {
+        Tables::Structures(structure, design, _) | Tables::Parts(structure, design) => {
+            let size = if let Tables::Structures(_, _, size) = series { size } else { None };
             let mut all = words(&["bench", "domains-tpcc", "--structure", structure.name()]);
             all.extend(words(&["--design", design.name(), "--rounds", "1"]));
             all.extend(words(&["--clients", &clients.to_string(), "--workers", &workers.to_string()]));
             all.extend(size.into_iter().flat_map(|size| words(&["--domain-size", &size.to_string()])));
             all.push(option("--remote", remote));
+            all.extend(matches!(series, Tables::Parts(..)).then(|| "--direct".to_owned()));
             all
         }
         Tables::Engine => {
@@ -167,7 +183,20 @@ pub(super) fn tpcc(head: Head, args: &DomainsTpccArgs, threads: usize) -> Figure
     let series = tables(&of.structures, divided(threads).1);
     let positions: Vec<_> = at.iter().map(|share| (Position::percent(*share), *share)).collect();
     let title = format!("New-Order and Payment, {} warehouses", of.warehouses);
-    grid(head, title, &series, &positions, |series, remote| tpcc_point(of, *series, threads, *remote))
+    let mut figure =
+        grid(head, title, &series, &positions, |series, remote| tpcc_point(of, *series, threads, *remote));
+    figure.points.retain(|point| is_possible(series[point.series].1, threads, of.warehouses));
+    figure
+}
+
+/// Returns whether so many threads can make a point: domains have workers enough, and every part has a warehouse.
+fn is_possible(series: Tables, threads: usize, warehouses: u64) -> bool {
+    let (clients, workers) = divided(threads);
+    match series {
+        Tables::Structures(_, _, Some(size)) => size <= workers,
+        Tables::Parts(_, Design::SnThread) => (clients + workers) as u64 <= warehouses,
+        Tables::Structures(_, _, None) | Tables::Parts(..) | Tables::Engine => true,
+    }
 }
 
 /// Returns the figure of New-Order and Payment by the number of threads.
@@ -185,9 +214,8 @@ pub(super) fn tpcc_by_threads(head: Head, args: &DomainsTpccThreadsArgs, most: u
     let title = format!("New-Order and Payment, {} warehouses, {}% remote", of.warehouses, 100.0 * remote);
     let mut figure =
         grid(head, title, &series, &positions, |series, threads| tpcc_point(of, *series, *threads, *remote));
-    figure.points.retain(|point| match series[point.series].1 {
-        Tables::Structures(_, _, Some(size)) => size <= workers(positions[point.position].1),
-        _ => true,
-    });
+    figure
+        .points
+        .retain(|point| is_possible(series[point.series].1, positions[point.position].1, of.warehouses));
     figure
 }

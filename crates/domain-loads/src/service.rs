@@ -1,0 +1,265 @@
+//! The time without service while domains change: the longest time between two replies to a client that calls all the time.
+//!
+//! Owns: the changes, and the client that notes its replies. Never: judges the times.
+//!
+//! One client calls a structure that one worker owns, one call after the other, first with nothing else going on and then beside changes of the domains: the
+//! structure moves from one to the other and back, domains grow and shrink, and are split and merged. A *gap* is the time from one reply to the next.
+//! The first phase says what the machine itself takes away: a client that is not let run sees a gap as well.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use atrapos_domains::{
+    Change, Client, Configuration, DomainConfiguration, DomainError, Domains, Owned, Placement,
+};
+use atrapos_topology::{CpuId, Machine};
+
+use crate::error::LoadError;
+
+/// What is made to the domains meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Disturbance {
+    /// Nothing.
+    Quiet,
+    /// The structure moves to the other domain.
+    Move,
+    /// The domain of the structure gets a worker.
+    Grow,
+    /// It loses its youngest worker.
+    Shrink,
+    /// It gives its youngest worker and the structure to a new domain.
+    Split,
+    /// That one becomes part of it again.
+    Merge,
+}
+
+impl Disturbance {
+    /// All of them, in the order in which they are made.
+    pub const ALL: [Disturbance; 6] = [
+        Disturbance::Quiet,
+        Disturbance::Move,
+        Disturbance::Grow,
+        Disturbance::Split,
+        Disturbance::Merge,
+        Disturbance::Shrink,
+    ];
+
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Disturbance::Quiet => "quiet",
+            Disturbance::Move => "move",
+            Disturbance::Grow => "grow",
+            Disturbance::Shrink => "shrink",
+            Disturbance::Split => "split",
+            Disturbance::Merge => "merge",
+        }
+    }
+}
+
+/// The length of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceSettings {
+    /// Rounds of changes; each makes every one of them once, and moves the structure there and back.
+    pub rounds: usize,
+    /// Time between two changes, and for each round without any.
+    pub pause: Duration,
+    /// Set if workers have processing units of their own.
+    pub pin: bool,
+}
+
+/// The gaps of one kind of disturbance, ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    nanoseconds: Vec<u64>,
+}
+
+impl Gaps {
+    /// Number of replies.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.nanoseconds.len()
+    }
+
+    /// The longest one; zero if there is none.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.last().copied().unwrap_or(0))
+    }
+
+    /// The one that so large a share, from 0 to 1, are not above; zero if there is none.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Duration {
+        let at = ((self.count() as f64 * share).ceil() as usize).clamp(1, self.count().max(1)) - 1;
+        Duration::from_nanos(self.nanoseconds.get(at).copied().unwrap_or(0))
+    }
+
+    /// Number of those longer than `bound`.
+    #[must_use]
+    pub fn longer_than(&self, bound: Duration) -> usize {
+        let bound = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        self.count() - self.nanoseconds.partition_point(|gap| *gap <= bound)
+    }
+}
+
+/// A measurement.
+#[derive(Clone, Debug)]
+pub struct ServiceRun {
+    /// The gaps, in the order of [`Disturbance::ALL`]: by what was going on when the reply came.
+    pub gaps: Vec<Gaps>,
+    /// Changes that were made.
+    pub changes: usize,
+    /// Calls that were answered.
+    pub calls: u64,
+    /// Calls that the structure has seen: as many, if none was lost or doubled.
+    pub seen: u64,
+    /// Set if somebody wanted the end before the rounds were over.
+    pub interrupted: bool,
+}
+
+/// Names of the two domains and of the one that is split off, and of the structure.
+const HERE: &str = "here";
+const THERE: &str = "there";
+const SPLIT: &str = "split";
+const COUNTER: &str = "counter";
+
+/// Measures the gaps of a client while domains of one worker change.
+///
+/// # Errors
+/// [`LoadError`]: the domains could not be started or changed, or a call failed.
+pub fn run_service(
+    machine: &Machine,
+    settings: &ServiceSettings,
+    interrupt: &AtomicBool,
+) -> Result<ServiceRun, LoadError> {
+    let domain = |name| DomainConfiguration {
+        placement: if settings.pin { Placement::Pinned } else { Placement::Anywhere },
+        ..DomainConfiguration::new(name, 1)
+    };
+    let domains = vec![domain(HERE), domain(THERE)];
+    let configuration = Configuration { oversubscribe: true, domains, ..Configuration::default() };
+    let domains = Domains::start(machine, &configuration)?;
+    let counter = domains.at(HERE)?.place_owned(COUNTER, 0_u64)?;
+    let going_on = &AtomicU8::new(0);
+    let over = &AtomicBool::new(false);
+    let client = domains.client();
+    let (called, changed) = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| call(client, &counter, going_on, over));
+        let changed = change(&domains, machine, settings, going_on, interrupt);
+        over.store(true, Ordering::Release);
+        (caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), changed)
+    });
+    let (calls, gaps) = called?;
+    let (changes, interrupted) = changed?;
+    let seen = answer(&mut domains.client(), &counter, |seen| *seen)?;
+    Ok(ServiceRun { gaps, changes, calls, seen, interrupted })
+}
+
+/// Calls the structure, and waits for the answer.
+fn answer<R: Send + 'static>(
+    client: &mut Client,
+    counter: &Owned<u64>,
+    task: impl FnOnce(&mut u64) -> R + Send + 'static,
+) -> Result<R, LoadError> {
+    let pending = client.try_call(counter, task).map_err(|refused| refused.why)?;
+    Ok(pending.wait()?)
+}
+
+/// Calls all the time, and notes the gaps by what is going on.
+fn call(
+    mut client: Client,
+    counter: &Owned<u64>,
+    going_on: &AtomicU8,
+    over: &AtomicBool,
+) -> Result<(u64, Vec<Gaps>), LoadError> {
+    let mut gaps = vec![Gaps::default(); Disturbance::ALL.len()];
+    let mut calls = 0;
+    let mut last = Instant::now();
+    while !over.load(Ordering::Acquire) {
+        answer(&mut client, counter, |counter| *counter += 1)?;
+        let now = Instant::now();
+        let gap = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
+        gaps[usize::from(going_on.load(Ordering::Acquire))].nanoseconds.push(gap);
+        (last, calls) = (now, calls + 1);
+    }
+    gaps.iter_mut().for_each(|gaps| gaps.nanoseconds.sort_unstable());
+    Ok((calls, gaps))
+}
+
+/// Makes the changes, each with a pause behind it; returns their number, and whether it was interrupted.
+fn change(
+    domains: &Domains,
+    machine: &Machine,
+    settings: &ServiceSettings,
+    going_on: &AtomicU8,
+    interrupt: &AtomicBool,
+) -> Result<(usize, bool), LoadError> {
+    let cpu = machine.usable_cpus().iter().next().unwrap_or(CpuId(0));
+    let mut changes = 0;
+    for round in 0..settings.rounds {
+        for (at, disturbance) in Disturbance::ALL.into_iter().enumerate() {
+            if interrupt.load(Ordering::Relaxed) {
+                return Ok((changes, true));
+            }
+            going_on.store(at as u8, Ordering::Release);
+            changes += make(domains, disturbance, cpu, settings.pause)?;
+            std::thread::sleep(settings.pause);
+        }
+        debug_assert_eq!(changes, (round + 1) * 6, "a move is two");
+    }
+    Ok((changes, false))
+}
+
+/// Makes a change, and waits for its end; returns the number of changes that it was.
+fn make(
+    domains: &Domains,
+    disturbance: Disturbance,
+    cpu: CpuId,
+    pause: Duration,
+) -> Result<usize, DomainError> {
+    match disturbance {
+        Disturbance::Quiet => return Ok(0),
+        Disturbance::Move => {
+            domains.move_structure(COUNTER, THERE).and_then(Change::wait)?;
+            std::thread::sleep(pause);
+            domains.move_structure(COUNTER, HERE).and_then(Change::wait)?;
+            return Ok(2);
+        }
+        Disturbance::Grow => domains.grow(HERE, cpu)?,
+        Disturbance::Shrink => domains.shrink(HERE).and_then(Change::wait)?,
+        Disturbance::Split => domains.split(HERE, SPLIT, 1, &[COUNTER]).and_then(Change::wait)?,
+        Disturbance::Merge => domains.merge(SPLIT, HERE).and_then(Change::wait)?,
+    }
+    Ok(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use atrapos_topology::LiveOptions;
+
+    use super::*;
+
+    /// How long the gaps are depends on what else the machine does; that no call is lost or doubled does not.
+    #[test]
+    fn calls_go_on_while_domains_change() {
+        let machine = Machine::live(&LiveOptions::new(None));
+        let settings = ServiceSettings { rounds: 5, pause: Duration::from_micros(500), pin: false };
+        let run = run_service(&machine, &settings, &AtomicBool::new(false)).expect("it runs");
+        assert_eq!((run.changes, run.calls, run.interrupted), (30, run.seen, false));
+        assert_eq!(run.gaps.iter().map(Gaps::count).sum::<usize>() as u64, run.calls);
+        let ended = run_service(&machine, &settings, &AtomicBool::new(true)).expect("it runs");
+        assert_eq!((ended.changes, ended.interrupted), (0, true));
+    }
+
+    #[test]
+    fn gaps_have_quantiles_and_a_longest_one() {
+        let gaps = Gaps { nanoseconds: (1..=100).collect() };
+        assert_eq!(gaps.longest(), Duration::from_nanos(100));
+        assert_eq!(gaps.quantile(0.5), Duration::from_nanos(50));
+        assert_eq!((gaps.quantile(0.0), gaps.quantile(1.0)), (Duration::from_nanos(1), gaps.longest()));
+        assert_eq!(gaps.longer_than(Duration::from_nanos(98)), 2);
+        assert_eq!((Gaps::default().longest(), Gaps::default().quantile(0.9)), Default::default());
+    }
+}
