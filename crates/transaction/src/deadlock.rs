@@ -60,6 +60,9 @@ pub struct Probes {
     round: u64,
     next_check: Option<Ticks>,
     pace: Pace,
+    probing: Probing,
+    /// The time of the latest check.
+    checked: Option<Ticks>,
     /// The time spent here on checks and on forwarding probes since the last check began.
     spent: Ticks,
     /// Probes started here because others arrived a second time.
@@ -96,6 +99,30 @@ impl Pace {
     }
 }
 
+/// How often a worker starts probes: they take the time of other workers too, of which it does not know. The more checks in a row at the usual
+/// pace were not followed by a cycle that was found, while some request waited all the time, the fewer of the next ones start probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Probing {
+    fruitless: u32,
+    skipped: u32,
+}
+
+impl Probing {
+    /// Returns true if a check at this pace starts probes.
+    fn is_due(&mut self, pace: Pace) -> bool {
+        if pace != Pace::default() {
+            return true;
+        }
+        self.skipped += 1;
+        let every = 1 << (self.fruitless / FRUITLESS_PER_DOUBLING).min(DOUBLINGS_MAX);
+        let is_due = self.skipped >= every;
+        if is_due {
+            *self = Probing { fruitless: self.fruitless.saturating_add(1), skipped: 0 };
+        }
+        is_due
+    }
+}
+
 /// Counts by round, up to [`RESTARTS_AT_A_TIME`]: of the latest round of each worker that starts them, by its number.
 #[derive(Debug, Default)]
 struct PerRound(HashMap<u16, (u64, usize), FxBuildHasher>);
@@ -124,6 +151,7 @@ impl Probes {
     /// Notes that a cycle was found: others are likely, and are looked for soon.
     fn found(&mut self, now: Ticks) {
         self.pace = Pace::FASTEST;
+        self.probing = Probing::default();
         self.next_check = self.next_check.map(|at| at.min(now));
     }
 
@@ -148,6 +176,12 @@ const RESTARTS_AT_A_TIME: usize = 4;
 /// transactions wait in one queue, a probe visits all of them, each with all that are ahead of it. Detection takes a
 /// sixty-fifth of the time of a worker at most: at 8 it took 5% of TPC-C with 512 sessions on each worker, at 64 it takes 1%.
 const PAUSE_FACTOR: u64 = 64;
+
+/// Checks without a cycle after which half as many of the next ones start probes.
+const FRUITLESS_PER_DOUBLING: u32 = 4;
+
+/// Such halvings at most: every thirty-second check starts probes.
+const DOUBLINGS_MAX: u32 = 5;
 
 /// Halvings of the time that a request waits before it is checked, at most, while cycles are found: to a sixteenth.
 const HASTE_MAX: u32 = 4;
@@ -176,6 +210,12 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
         match probes.next_check {
             Some(at) if now < at => return false,
             _ => {
+                let checked = probes.checked.replace(now);
+                let oldest = shard.waits.borrow().oldest().next().map(|(_, wait)| wait.since);
+                if oldest > checked {
+                    // Whoever waited then has gone on.
+                    probes.probing = Probing::default();
+                }
                 probes.pace = probes.pace.slower();
                 let pause = probes.pace.pause(shard.options.deadlock_check_after, probes.spent);
                 probes.next_check = Some(Ticks(now.0.saturating_add(pause.0)));
@@ -189,6 +229,13 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
     let round = round << 16 | u64::from(worker.id().0);
     let undecided = break_own_cycles(worker, round, now);
     let due = take_due(worker, now);
+    if !due.is_empty() {
+        let mut probes = shard.probes.borrow_mut();
+        let pace = probes.pace;
+        if !probes.probing.is_due(pace) {
+            return true;
+        }
+    }
     let started = !due.is_empty();
     for owner in undecided.into_iter().chain(due) {
         messages::send_long_wait(worker, round, owner);
@@ -473,6 +520,21 @@ mod tests {
         let mut probes = Probes { next_check: Some(Ticks(900)), ..Probes::default() };
         probes.found(Ticks(100));
         assert_eq!((probes.pace, probes.next_check), (Pace::FASTEST, Some(Ticks(100))));
+    }
+
+    #[test]
+    fn the_longer_no_cycle_is_found_the_fewer_checks_start_probes() {
+        let mut probes = Probes::default();
+        let started =
+            |probes: &mut Probes| (0..64).filter(|_| probes.probing.is_due(Pace::default())).count();
+        assert_eq!([started(&mut probes), started(&mut probes), started(&mut probes)], [16, 4, 2]);
+        (0..10).for_each(|_| {
+            started(&mut probes);
+        });
+        assert_eq!(started(&mut probes), 2, "every thirty-second");
+        assert!(probes.probing.is_due(Pace::FASTEST), "where cycles are found, all do");
+        probes.found(Ticks(0));
+        assert!(probes.probing.is_due(Pace::default()) && probes.probing.is_due(Pace::default()));
     }
 
     #[test]
