@@ -72,6 +72,7 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
         "locks": { "entered": statistics.locks_entered, "waits": statistics.lock_waits },
         "forwarded": statistics.forwarded,
         "retried": statistics.retried,
+        "held_back": statistics.held_back,
         "lending": {
             "lent": statistics.lent, "recalled": statistics.recalled, "in_place": statistics.in_place,
         },

@@ -288,7 +288,11 @@ fn foot(out: &mut String, run: &RunResult) -> std::fmt::Result {
     if run.workers.is_empty() {
         return writeln!(out, "aborts      {aborts}; {} attempts repeated", count(statistics.retried));
     }
-    writeln!(out, "aborts      {aborts}; {} attempts repeated after a deadlock", count(statistics.retried))?;
+    write!(out, "aborts      {aborts}; {} attempts repeated after a deadlock", count(statistics.retried))?;
+    match statistics.held_back {
+        0 => writeln!(out)?,
+        held_back => writeln!(out, ", {} held back before they began", count(held_back))?,
+    }
     writeln!(
         out,
         "actions     {} local, {} remote; {} requests forwarded to their home",

@@ -90,6 +90,11 @@ fn of_transactions(shared: &Shared) -> Vec<Metric> {
     let counted = [
         ("atrapos_transactions_committed_total", "Transactions committed.", engine.committed),
         ("atrapos_transactions_retried_total", "Attempts repeated after a deadlock.", engine.retried),
+        (
+            "atrapos_transactions_held_back_total",
+            "Transactions held back before they began, since deadlocks were frequent.",
+            engine.held_back,
+        ),
         ("atrapos_actions_local_total", "Actions on the home of their transaction.", engine.local_actions),
         ("atrapos_actions_remote_total", "Actions sent to another worker.", engine.remote_actions),
         ("atrapos_locks_entered_total", "Locks entered in lock tables.", engine.locks_entered),
