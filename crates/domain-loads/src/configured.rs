@@ -237,7 +237,7 @@ fn with_slots(
     Ok(configuration)
 }
 
-/// What a placed structure can do whose type does not depend on it.
+/// A placed structure, whatever the type of its handles: filled, used by client threads, audited.
 pub(crate) trait Structure: Sync {
     fn fill(&self, client: &mut Client) -> Result<(), LoadError>;
     /// Adds the structure to those of client `thread`.

@@ -75,7 +75,7 @@ impl Admission {
     }
 
     /// The number of transactions that wait to begin.
-    pub fn waiting_len(&self) -> usize {
+    fn waiting_len(&self) -> usize {
         self.waiting.borrow().len()
     }
 
@@ -170,9 +170,16 @@ pub(crate) fn next_step(worker: &EngineWorker) -> Option<Ticks> {
 /// Waits until a transaction may begin here. `again` says that it was the victim of a deadlock.
 #[inline(always)]
 pub(crate) async fn admit(worker: &EngineWorker, again: bool) {
-    if worker.shard().admission.is_limited() {
+    if worker.shard().admission.is_limited() && !has_room(worker) {
         Box::pin(wait(worker, again)).await;
     }
+}
+
+/// Returns true if a transaction may begin here at once, and none waits.
+#[cold]
+fn has_room(worker: &EngineWorker) -> bool {
+    let admission = &worker.shard().admission;
+    admission.waiting_len() == 0 && under_way(worker) < admission.limit.get()
 }
 
 #[cold]

@@ -1,7 +1,7 @@
 //! Tables whose keys grow at the end: what changes of the scheme bring there.
 //!
-//! Where all new rows are at the end of the keys, the last slice has what was appended since it was cut, and ever more of the load until it is cut
-//! again. A plan sees the load as it was in the intervals before. What the end gains meanwhile is missing from the gain that comes, again and again:
+//! The last slice of a table whose new rows are all at the end of the keys has what was appended since it was cut, and ever more of the load until it is
+//! cut again. A plan sees the load as it was in the intervals before. What the end gains meanwhile is missing from the gain that comes, again and again:
 //! so the latest change says how much is to be taken off the next prediction.
 //!
 //! Owns: the shortfall of predictions. Never: decides.
@@ -10,7 +10,7 @@
 /// the least that counts.
 const GAINS_MIN: f64 = 2.0;
 
-/// What predictions of gains lack where a table grows at its end.
+/// The shortfall of predicted gains where a table grows at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Growth {
     /// `None` until a change was made while a table grew.

@@ -380,7 +380,7 @@ mod tests {
         shares
     }
 
-    /// How many of a hundred pairs of observations are not of the same loads.
+    /// The number of a hundred pairs of observations that are not of the same loads.
     fn told_apart(before: &[f64], after: &[f64], samples: usize) -> usize {
         let settings = ControllerSettings::default();
         let mut random = Random(7);

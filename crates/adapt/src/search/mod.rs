@@ -38,14 +38,14 @@ pub struct Settings {
     /// Evaluations of synchronization points per start, for each slice and each partner of the statistics. Default 12.
     /// 0 keeps the best of the starts.
     pub effort: u32,
-    /// How long small cases (at most 1,024 slices times workers) are annealed as well. Default [`Annealing::Long`]; a controller's is
+    /// The length of annealing, for small cases (at most 1,024 slices times workers). Default [`Annealing::Long`]; a controller's is
     /// [`Annealing::Short`].
     pub annealing: Annealing,
     /// Prices of the way to a scheme, and of rows that are crowded.
     pub prices: Prices,
 }
 
-/// How long small cases are annealed: random changes for each unit of [`Settings::effort`].
+/// The length of annealing, in random changes for each unit of [`Settings::effort`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Annealing {

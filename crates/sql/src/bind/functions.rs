@@ -146,6 +146,23 @@ impl Binder<'_> {
         Ok(Typed::new(Expr::Column(at), ty))
     }
 
+    /// Binds the filter of an aggregate with WITHIN GROUP, and returns it with the arguments.
+    pub(super) fn filter_and_arguments<'a>(
+        &mut self,
+        name: &str,
+        list: Option<&'a ast::FunctionArgumentList>,
+        function: &ast::Function,
+    ) -> Result<(Option<Expr>, &'a [ast::FunctionArg]), SqlError> {
+        let filter = function.filter.as_deref();
+        let filter = filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
+        if list.is_some_and(|list| list.duplicate_treatment.is_some() || !list.clauses.is_empty()) {
+            let message =
+                format!("{name} takes no DISTINCT and no clause in its arguments beside WITHIN GROUP");
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
+        }
+        Ok((filter, list.map_or(&[][..], |list| &list.args[..])))
+    }
+
     /// Binds the call of an aggregate of ordered rows.
     fn ordered_call(
         &mut self,
@@ -154,14 +171,7 @@ impl Binder<'_> {
         list: Option<&ast::FunctionArgumentList>,
         function: &ast::Function,
     ) -> Result<AggregateCall, SqlError> {
-        let filter = function.filter.as_deref();
-        let filter = filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
-        if list.is_some_and(|list| list.duplicate_treatment.is_some() || !list.clauses.is_empty()) {
-            let message =
-                format!("{name} takes no DISTINCT and no clause in its arguments beside WITHIN GROUP");
-            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
-        }
-        let given = list.map_or(&[][..], |list| &list.args[..]);
+        let (filter, given) = self.filter_and_arguments(name, list, function)?;
         let fraction =
             given.iter().map(|argument| self.argument(argument, name)).collect::<Result<Vec<_>, _>>()?;
         let [by] = &function.within_group[..] else {

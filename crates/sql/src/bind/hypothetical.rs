@@ -5,7 +5,7 @@ use sqlparser::ast;
 use super::Binder;
 use super::functions::no_function;
 use crate::aggregate::{Aggregate, AggregateCall, Hypothetical};
-use crate::error::{SqlError, SqlState};
+use crate::error::SqlError;
 use crate::types::SqlType;
 
 impl Binder<'_> {
@@ -17,14 +17,7 @@ impl Binder<'_> {
         list: Option<&ast::FunctionArgumentList>,
         function: &ast::Function,
     ) -> Result<AggregateCall, SqlError> {
-        let filter = function.filter.as_deref();
-        let filter = filter.map(|filter| self.condition(filter, "FILTER")).transpose()?;
-        if list.is_some_and(|list| list.duplicate_treatment.is_some() || !list.clauses.is_empty()) {
-            let message =
-                format!("{name} takes no DISTINCT and no clause in its arguments beside WITHIN GROUP");
-            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
-        }
-        let given = list.map_or(&[][..], |list| &list.args[..]);
+        let (filter, given) = self.filter_and_arguments(name, list, function)?;
         // They are the same for all rows of a group: they read what it is grouped by alone.
         self.set_inside(false);
         let are_of_group = given.iter().try_for_each(|argument| self.argument(argument, name).map(drop));
