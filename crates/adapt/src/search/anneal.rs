@@ -13,17 +13,22 @@ const CHANGES_PER_EFFORT: usize = 33_334;
 /// Divisor of that number when it is short, and the share of the work that it must save then.
 const SHORT: usize = 4;
 const TRIFLE: f64 = 0.01;
+/// Synchronization points that are looked at in all descents together, for each unit of [`Settings::effort`], when it is short. The workers of a
+/// machine that has no core to spare wait while their controller searches: slices that meet many others make a random change dear.
+const POINTS_PER_EFFORT: u64 = 25_000;
 /// Random changes in one descent, for each slice and worker: few for small cases, which are begun again more often.
 const CHANGES_PER_SLICE_AND_WORKER: usize = 500;
 /// Bounds of that number, and so of how often it is begun again.
 const CHANGES_PER_DESCENT: std::ops::RangeInclusive<usize> = 5_000..=25_000;
+/// Synchronization points looked at when the end of a descent is refined, at most.
+const REFINED_MAX: u64 = 50_000;
 
 /// The best of `start` and what annealing finds from it, if that is better by more than a trifle.
 pub(crate) fn improve<'p>(start: State<'p>, settings: &Settings) -> State<'p> {
-    let (per_effort, trifle) = match settings.annealing {
+    let (per_effort, points_per_effort, trifle) = match settings.annealing {
         Annealing::None => return start,
-        Annealing::Short => (CHANGES_PER_EFFORT / SHORT, TRIFLE),
-        Annealing::Long => (CHANGES_PER_EFFORT, super::GAIN_MIN),
+        Annealing::Short => (CHANGES_PER_EFFORT / SHORT, POINTS_PER_EFFORT, TRIFLE),
+        Annealing::Long => (CHANGES_PER_EFFORT, u64::MAX, super::GAIN_MIN),
     };
     let workers = start.problem.available.len();
     if workers < 2 || start.owner.len() * workers > SMALL {
@@ -31,19 +36,41 @@ pub(crate) fn improve<'p>(start: State<'p>, settings: &Settings) -> State<'p> {
     }
     let changes = (start.owner.len() * workers * CHANGES_PER_SLICE_AND_WORKER)
         .clamp(*CHANGES_PER_DESCENT.start(), *CHANGES_PER_DESCENT.end());
-    let mut best = start.clone();
-    for descent in 0..per_effort.saturating_mul(settings.effort as usize) / changes {
-        let mut state = descend(best.clone(), descent as u64, changes);
-        refine::improve(&mut state, 50_000);
+    let descents = per_effort.saturating_mul(settings.effort as usize) / changes;
+    let points = points_per_effort.saturating_mul(u64::from(settings.effort)) / descents.max(1) as u64;
+    let (mut best, mut effort) = (start.clone(), start.effort);
+    for descent in 0..descents {
+        let mut from = best.clone();
+        from.effort = effort;
+        let mut state = descend(from, descent as u64, Length { changes, points });
+        refine::improve(&mut state, points.min(REFINED_MAX));
+        effort = state.effort;
         state.recompute();
         if state.objective < best.objective - super::GAIN_MIN {
             best = state;
         }
     }
-    if best.objective < start.objective - trifle { best } else { start }
+    let mut found = if best.objective < start.objective - trifle { best } else { start };
+    found.effort = effort;
+    found
 }
 
-fn descend(mut state: State<'_>, seed: u64, changes: usize) -> State<'_> {
+/// The length of a descent, by what is used up first.
+#[derive(Clone, Copy)]
+struct Length {
+    changes: usize,
+    /// Synchronization points looked at.
+    points: u64,
+}
+
+impl Length {
+    /// The share that is used up.
+    fn share(self, changes: usize, points: u64) -> f64 {
+        (changes as f64 / self.changes as f64).max(points as f64 / self.points as f64)
+    }
+}
+
+fn descend(mut state: State<'_>, seed: u64, length: Length) -> State<'_> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xd134_2543_de82_ef95));
     let mut best = (state.objective, state.owner.clone());
     // Hot enough to move an average slice to the wrong worker, or to part the slices of an average point; every third descent stays
@@ -55,8 +82,14 @@ fn descend(mut state: State<'_>, seed: u64, changes: usize) -> State<'_> {
         _ => state.problem.parting_cost(),
     }
     .max(1e-3);
-    for change in 0..changes {
-        let temperature = hottest * (1e-3_f64).powf(change as f64 / changes as f64);
+    let (begin, mut changes) = (state.effort, 0);
+    loop {
+        let share = length.share(changes, state.effort - begin);
+        if share >= 1.0 {
+            break;
+        }
+        changes += 1;
+        let temperature = hottest * (1e-3_f64).powf(share);
         let allowed = -temperature * random.unit().max(1e-12).ln();
         let kind = random.below(4);
         if kind == 1 {
@@ -81,7 +114,9 @@ fn descend(mut state: State<'_>, seed: u64, changes: usize) -> State<'_> {
             best = (state.objective, state.owner.clone());
         }
     }
-    State::new(state.problem, best.1)
+    let mut found = State::new(state.problem, best.1);
+    found.effort = state.effort;
+    found
 }
 
 /// Brings the slices of a random synchronization point to one random worker, unless that costs more than is allowed.
@@ -139,5 +174,37 @@ impl Random {
 
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::Platform;
+    use crate::search::state::Problem;
+    use crate::workload::{SyncPoint, Workload};
+    use atrapos_topology::Machine;
+
+    /// The number of synchronization points looked at for 40 slices, each of which meets all others.
+    fn effort(annealing: Annealing) -> u64 {
+        let machine = Machine::synthetic("pack:1 core:2 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 2).expect("a platform");
+        let tables = vec![("a".to_owned(), vec![100.0; 20]), ("b".to_owned(), vec![100.0; 20])];
+        let pairs = (0..40_u32).flat_map(|a| (a + 1..40).map(move |b| vec![a, b]));
+        let points = pairs.map(|partners| SyncPoint { partners, bytes: 1.0, count: 1.0, again: 0.0 });
+        let workload = Workload::new(tables, points.collect(), 1.0).expect("a workload");
+        let settings = Settings { annealing, ..Settings::default() };
+        let problem = Problem::new(&workload, &platform, &settings.weights);
+        improve(State::new(&problem, vec![0; 40]), &settings).effort
+    }
+
+    #[test]
+    fn a_short_annealing_is_bounded_by_what_it_looks_at() {
+        let bound = POINTS_PER_EFFORT * u64::from(Settings::default().effort);
+        // The change and the refinement with which a descent ends may go beyond, by what they look at.
+        let short = effort(Annealing::Short);
+        assert!((bound / 2..2 * bound).contains(&short), "{short} of {bound}");
+        assert!(effort(Annealing::Long) > 8 * bound, "else the case tells nothing");
+        assert_eq!(effort(Annealing::None), 0);
     }
 }
