@@ -22,6 +22,7 @@ use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
 
+use crate::age::Age;
 use crate::shard::Shard;
 use crate::wal::UndurableWrites;
 
@@ -76,6 +77,8 @@ pub struct Branch {
     pub(crate) scratch: Vec<u8>,
     /// The redo of its changes, when the database logs. At the home, that of the other branches as well.
     pub(crate) redo: Redo,
+    /// The age of its transaction, if this is not its home and an action has brought it.
+    pub(crate) age: Age,
     /// The number of accesses whose observed epochs were reported to the transaction's home on another worker.
     pub(crate) told: usize,
     /// The newest epoch that was observed on data that has moved to another worker.
@@ -325,6 +328,7 @@ impl Branch {
         self.entered = 0;
         self.undo.clear();
         self.redo.clear();
+        self.age = Age::NONE;
         self.told = 0;
         self.observed = Epoch(0);
         self.passed_to.clear();

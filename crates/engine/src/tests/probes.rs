@@ -3,7 +3,7 @@
 use atrapos_partition::schema::Schema;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::TxnId;
-use atrapos_transaction::deadlock::{SEEN_MAX, on_probe_again};
+use atrapos_transaction::deadlock::{VISITS_MAX, on_probe_again};
 
 use crate::sim::Simulation;
 
@@ -11,11 +11,11 @@ use crate::sim::Simulation;
 fn a_worker_on_which_nothing_waits_remembers_a_bounded_number_of_probes() {
     let simulation = Simulation::new(Schema::new(), 1, 7).expect("the schema is fine");
     let worker = simulation.worker(WorkerId(0));
-    let rounds = 2 * SEEN_MAX as u64 + 10;
+    let rounds = 2 * VISITS_MAX as u64 + 10;
     for round in 0..rounds {
         on_probe_again(worker, round, TxnId::new(1, 0));
     }
-    let remembered = worker.shard().probes.borrow().seen.len();
-    assert!((1..=SEEN_MAX).contains(&remembered), "{remembered} of {rounds} are remembered");
+    let remembered = worker.shard().probes.borrow().visits.len();
+    assert!((1..=VISITS_MAX).contains(&remembered), "{remembered} of {rounds} are remembered");
     assert!(worker.shard().waits.borrow().is_empty());
 }

@@ -1,7 +1,8 @@
 //! Conflicts of a request in one lock table: with holders, and with waiters that have an earlier place in the queue. It
 //! changes nothing.
 
-use super::{LockMode, LockTable, LockTarget, LockTicket, RangeHolder, TxnId, contains, overlap};
+use super::{Asked, LockMode, LockTable, LockTarget, LockTicket, RangeHolder, TxnId, contains, overlap};
+use crate::KeyBuf;
 
 impl LockTable {
     /// Returns whether a held lock or a waiting request conflicts with `owner` doing `mode` to `target` right now. A
@@ -43,11 +44,7 @@ impl LockTable {
         match target {
             LockTarget::Key(key) => {
                 let Some(lock) = self.keys.get(key) else { return };
-                let Some(at) =
-                    lock.queue.iter().position(|waiter| waiter.owner == owner && waiter.ticket == ticket)
-                else {
-                    return;
-                };
+                let Some(at) = self.place_of(owner, key, ticket) else { return };
                 let (mode, rank) = (lock.queue[at].mode, lock.queue[at].rank);
                 let mut stood_for = false;
                 for waiter in lock.queue.iter().take(at).rev() {
@@ -77,6 +74,17 @@ impl LockTable {
                 blockers.extend(self.ranges_across(owner, lower, upper, mode, rank));
             }
         }
+    }
+
+    /// The place of a request in the queue of a key, found by the rank of what its owner has asked for: queues of thousands are asked for each
+    /// of their places.
+    fn place_of(&self, owner: TxnId, key: &KeyBuf, ticket: LockTicket) -> Option<usize> {
+        let queue = &self.keys.get(key)?.queue;
+        let of_key = |asked: &&Asked| matches!(&asked.target, LockTarget::Key(asked) if asked == key);
+        self.asked.get(&owner)?.iter().filter(of_key).find_map(|asked| {
+            let place = queue.partition_point(|waiter| waiter.rank < asked.rank);
+            queue.get(place).is_some_and(|waiter| waiter.ticket == ticket).then_some(place)
+        })
     }
 
     /// Owners of ranges around `key`, held or waited for with a place before `rank`.

@@ -118,7 +118,7 @@ impl<'w> Tx<'w> {
         let txn = self.state.ensure_known(self.worker);
         self.state.add_participant(to);
         self.worker.shard().stats.remote_actions.add(actions);
-        Origin { txn, mark: self.state.savepoints.borrow().now() }
+        Origin { txn, mark: self.state.savepoints.borrow().now(), age: self.state.age.get() }
     }
 
     /// Waits for something that is none of the transaction's own operations: the next command of its client, say. Meanwhile the

@@ -107,7 +107,7 @@ pub fn on_action(
     shard.monitor.begins(worker);
     let (place, holder) = action.request.locate(&shard.tables.borrow());
     let branch = shard.branch_of(worker, txn);
-    branch.borrow_mut().undo.reach(origin.mark);
+    reach(&branch, origin);
     let mut dependents = Vec::new();
     let reads = action.request.mode == LockMode::Shared;
     if reads {
@@ -130,6 +130,13 @@ pub fn on_action(
         drop(branch);
         reply.send(&own, reply_with);
     });
+}
+
+/// Notes where a transaction is whose action has come.
+fn reach(branch: &BranchRef, origin: Origin) {
+    let mut branch = branch.borrow_mut();
+    branch.undo.reach(origin.mark);
+    branch.age = origin.age;
 }
 
 /// Returns true if a lock of another transaction conflicts with an action on its owner.
@@ -174,7 +181,7 @@ pub fn on_actions(
 ) {
     let shard = worker.shard();
     let branch = shard.branch_of(worker, origin.txn);
-    branch.borrow_mut().undo.reach(origin.mark);
+    reach(&branch, origin);
     let mut dependents = Vec::new();
     let read = phase.count_reads(shard, &group);
     let done = phase.run_free(worker, origin.txn, (&mut branch.borrow_mut(), &mut dependents), &group);

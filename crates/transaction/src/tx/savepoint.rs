@@ -25,6 +25,7 @@ use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::lock::TxnId;
 
 use super::{BranchRef, Tx};
+use crate::age::Age;
 use crate::messages::call_rollback;
 use crate::shard::EngineWorker;
 
@@ -43,6 +44,8 @@ pub struct Origin {
     pub(crate) txn: TxnId,
     /// The mark of the changes made from then on.
     pub(crate) mark: Mark,
+    /// The age of the transaction.
+    pub(crate) age: Age,
 }
 
 /// The savepoints of a transaction, at its home.
