@@ -306,6 +306,12 @@ impl Connections {
         cancel.is_some_and(|cancel| cancel.is_asleep.load(Ordering::Relaxed))
     }
 
+    /// Looks at whether the statement of a connection was cancelled, and at the time.
+    pub(crate) fn check(&self, number: i32) -> Result<(), SqlError> {
+        let cancel = self.by_number().get(&number).and_then(|known| known.cancel.upgrade());
+        cancel.map_or(Ok(()), |cancel| cancel.check_time())
+    }
+
     /// Asks for an end of what a connection runs; returns false if there is no connection of this number.
     pub(crate) fn ask(&self, number: i32, reason: CancelReason) -> bool {
         let cancel = self.by_number().get(&number).and_then(|known| known.cancel.upgrade());

@@ -240,24 +240,25 @@ fn number(address: &[u8], is_v6: bool) -> Option<u128> {
 fn parse_v4(text: &str, bits: Option<u8>, is_cidr: bool) -> Option<Network> {
     let (mut address, mut count) = (0_u32, 0);
     for part in text.split('.') {
-        let is_number =
-            !part.is_empty() && part.len() <= 3 && part.bytes().all(|digit| digit.is_ascii_digit());
+        let is_number = !part.is_empty() && part.bytes().all(|digit| digit.is_ascii_digit());
         let part: u8 = part.parse().ok().filter(|_| is_number && count < 4)?;
         address |= u32::from(part) << (24 - 8 * count);
         count += 1;
     }
-    let by_class = match address >> 24 {
+    let first = address >> 24;
+    let by_class = match first {
         240.. => 32,
-        224.. => 8,
-        192.. => 24,
-        128.. => 16,
+        192..224 => 24,
+        128..192 => 16,
         _ => 8,
     };
-    let bits = match bits {
-        Some(bits) => bits,
-        None if count == 4 => 32,
-        None if is_cidr => by_class.max(8 * count as u8),
-        None => return None,
+    let bits = match (bits, by_class.max(8 * count as u8)) {
+        (Some(bits), _) => bits,
+        (None, _) if count == 4 => 32,
+        // The first number of class D alone is all of the class.
+        (None, 8) if is_cidr && first == 224 => 4,
+        (None, by_class) if is_cidr => by_class,
+        (None, _) => return None,
     };
     Some(Network { is_cidr, is_v6: false, bits, address: address.into() })
 }

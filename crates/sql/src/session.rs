@@ -91,9 +91,8 @@ pub(crate) struct Taken {
     to_sleep: AtomicU64,
     /// The number of the transaction, if it has asked for it; else 0.
     transaction: AtomicI64,
-    /// Set if `setseed` has been called.
-    is_seeded: AtomicBool,
-    random: Mutex<Random>,
+    /// The state of `random`, if `setseed` has been called.
+    random: Mutex<Option<Random>>,
     done: Mutex<Done>,
 }
 
@@ -166,16 +165,12 @@ impl Taken {
 
     /// Has `random` go on from a seed.
     pub(crate) fn seed(&self, seed: f64) {
-        *self.random.lock().unwrap_or_else(PoisonError::into_inner) = Random::of(seed);
-        self.is_seeded.store(true, Ordering::Relaxed);
+        *self.random.lock().unwrap_or_else(PoisonError::into_inner) = Some(Random::of(seed));
     }
 
     /// The next number of `random` behind a seed; `None` if there is none.
     pub(crate) fn seeded(&self) -> Option<f64> {
-        if !self.is_seeded.load(Ordering::Relaxed) {
-            return None;
-        }
-        Some(self.random.lock().unwrap_or_else(PoisonError::into_inner).next())
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(Random::next)
     }
 
     /// Ends the transaction; returns true if it may have advisory locks.
@@ -202,7 +197,7 @@ impl Taken {
 }
 
 /// The state of `random` behind `setseed`: xoroshiro128**, seeded as PostgreSQL 15 does, so that its numbers are the same.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Random([u64; 2]);
 
 impl Random {

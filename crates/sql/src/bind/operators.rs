@@ -102,6 +102,18 @@ impl Binder<'_> {
         })
     }
 
+    /// The function that an operator of addresses is, and whether its arguments change places. An address makes one of a literal before it.
+    fn of_network(name: &str, one: SqlType, other: SqlType) -> Option<(&'static str, bool)> {
+        match (one.is_network(), other.is_network()) {
+            (true, _) => network_operator(name, other).map(|function| (function, false)),
+            (false, true) if name == "+" && one != SqlType::Text => Some(("inetpl", true)),
+            (false, true) if one == SqlType::Unknown => {
+                network_operator(name, other).map(|function| (function, false))
+            }
+            _ => None,
+        }
+    }
+
     pub(super) fn binary(
         &mut self,
         left: &ast::Expr,
@@ -125,15 +137,8 @@ impl Binder<'_> {
         if let Some(op) = compare_op(&name) {
             return self.comparison(op, one, other);
         }
-        if let Some(function) = network_operator(&name, other.ty).filter(|_| one.ty.is_network()) {
-            return self.call(function, vec![one, other]);
-        }
-        if other.ty.is_network() && (name == "+" || one.ty == SqlType::Unknown) {
-            let function = network_operator(&name, one.ty).filter(|_| one.ty != SqlType::Text);
-            if let Some(function) = function {
-                let arguments = if name == "+" { vec![other, one] } else { vec![one, other] };
-                return self.call(function, arguments);
-            }
+        if let Some((function, swaps)) = Self::of_network(&name, one.ty, other.ty) {
+            return self.call(function, if swaps { vec![other, one] } else { vec![one, other] });
         }
         match &*name {
             "||" if !is_document(one.ty) && !is_document(other.ty) => self.concat(one, other),

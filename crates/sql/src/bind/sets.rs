@@ -138,19 +138,15 @@ impl Binder<'_> {
             let ast::FunctionArguments::List(list) = &function.args else {
                 return Err(SqlError::unsupported(format!("{call} in ROWS FROM")));
             };
-            if function.over.is_some() || function.filter.is_some() || !list.clauses.is_empty() {
+            if has_clauses(function, list) {
                 return Err(SqlError::unsupported(format!("{call} in ROWS FROM")));
             }
             let (_, name) = object_name(&function.name)?;
             let arguments = self.arguments(&list.args, &name)?;
             if name == "unnest" && arguments.values.len() > 1 && arguments.names.is_empty() {
-                for array in arguments.values {
-                    let one = Arguments { values: vec![array], names: Vec::new() };
-                    let (rows, arguments, ty) = self.rows_call("unnest", one)?;
-                    exprs.push(Expr::Column(functions.len()));
-                    functions.push((rows, arguments));
-                    columns.push(column("unnest", ty));
-                }
+                let first = functions.len();
+                self.unnested(arguments, &mut functions, &mut columns)?;
+                exprs.extend((first..functions.len()).map(Expr::Column));
                 continue;
             }
             let at = Expr::Column(functions.len());
@@ -182,14 +178,25 @@ impl Binder<'_> {
     /// The elements of several arrays, each in a column; NULL behind the end of those that are shorter.
     fn arrays_side_by_side(&mut self, arrays: Arguments) -> Result<Query, SqlError> {
         let (mut functions, mut columns) = (Vec::new(), Vec::new());
+        self.unnested(arrays, &mut functions, &mut columns)?;
+        let input = Box::new(Node::Values(vec![Vec::new()]));
+        Ok(Query { root: Node::ProjectSet { input, functions }, columns })
+    }
+
+    /// Adds the function of each of several arrays that has its elements as rows, and its column.
+    fn unnested(
+        &mut self,
+        arrays: Arguments,
+        functions: &mut Vec<(RowsFunction, Vec<Expr>)>,
+        columns: &mut Vec<OutputColumn>,
+    ) -> Result<(), SqlError> {
         for array in arrays.values {
             let one = Arguments { values: vec![array], names: Vec::new() };
             let (function, exprs, ty) = self.rows_call("unnest", one)?;
             functions.push((function, exprs));
             columns.push(column("unnest", ty));
         }
-        let input = Box::new(Node::Values(vec![Vec::new()]));
-        Ok(Query { root: Node::ProjectSet { input, functions }, columns })
+        Ok(())
     }
 
     /// Binds the call of a function that returns rows.
@@ -267,6 +274,17 @@ impl Binder<'_> {
             _ => Err(no_function(name, &types)),
         }
     }
+}
+
+/// Returns true if there is more in a call than the function and its arguments.
+fn has_clauses(function: &ast::Function, list: &ast::FunctionArgumentList) -> bool {
+    function.over.is_some()
+        || function.filter.is_some()
+        || function.null_treatment.is_some()
+        || !function.within_group.is_empty()
+        || !matches!(function.parameters, ast::FunctionArguments::None)
+        || list.duplicate_treatment.is_some()
+        || !list.clauses.is_empty()
 }
 
 fn column(name: &str, ty: SqlType) -> OutputColumn {

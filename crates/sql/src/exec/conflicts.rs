@@ -84,11 +84,11 @@ impl Exec<'_, '_> {
             let row = self.eval_all(&insert.values, &source).await?;
             check_row(&insert.table, &insert.checks, &self.env, &row)?;
             let key = key_values(&insert.table, &row);
-            if !assignments.is_empty() && changed.contains(&key) {
+            if changed.contains(&key) {
+                if assignments.is_empty() {
+                    continue;
+                }
                 return Err(second_time().into());
-            }
-            if !is_direct && !key.is_empty() && changed.contains(&key) {
-                continue;
             }
             if is_direct {
                 let Some(put) = self.put(insert, row).await? else { continue };
@@ -98,7 +98,9 @@ impl Exec<'_, '_> {
                 let Some(next) = self.decide(insert, assignments, row, &subqueries).await? else { continue };
                 decided.push(next);
             }
-            changed.insert(key);
+            if !key.is_empty() {
+                changed.insert(key);
+            }
         }
         if !is_direct {
             let rows = decided.iter().map(Decided::row);

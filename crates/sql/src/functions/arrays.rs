@@ -1,5 +1,8 @@
 //! Functions of arrays. Those whose result has the type of an argument are given it by the binder (`bind::functions`).
 
+use std::iter::repeat_n;
+
+use super::texts::MAX_BYTES;
 use super::{ANY, Function, int, lenient, strict, text, variadic};
 use crate::error::{SqlError, SqlState};
 use crate::format::text_of;
@@ -94,9 +97,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
     lenient("string_to_array", &[Text, Text, Text], TextArray, |_, a| split(a)),
 ];
 
-/// The most elements of an array that is filled with one value.
-const FILLED_MAX: i64 = (1 << 27) - 1;
-
 /// An array of one value, as often as the one element of the second argument says; the first element has the number 1.
 fn filled(values: &[Value]) -> Result<Value, SqlError> {
     if values[1..].iter().any(Value::is_null) {
@@ -117,14 +117,27 @@ fn filled(values: &[Value]) -> Result<Value, SqlError> {
         [count] => count.as_int().unwrap_or(0),
         _ => return Err(SqlError::unsupported("an array of several dimensions")),
     };
-    if !(0..=FILLED_MAX).contains(&count) {
-        let message = format!("array size exceeds the maximum allowed ({FILLED_MAX})");
-        return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message));
-    }
+    let count = usize::try_from(count).ok();
+    let fits = |count: &usize| count.saturating_mul(bytes_of(&values[0])) <= MAX_BYTES;
+    let count = count.filter(fits).ok_or_else(|| {
+        SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "the array would be longer than 64 MB")
+    })?;
     if count > 0 && lower.is_some_and(|lower| lower.iter().any(|first| first.as_int() != Some(1))) {
         return Err(SqlError::unsupported("an array whose first element has another number than 1"));
     }
-    Ok(Value::Array(vec![values[0].clone(); count as usize].into()))
+    Ok(Value::Array(repeat_n(values[0].clone(), count).collect()))
+}
+
+/// The bytes of a value in an array, with those that copies of it share here and have each of their own where they are written.
+fn bytes_of(value: &Value) -> usize {
+    let shared = match value {
+        Value::Text(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        Value::Array(elements) => elements.iter().map(bytes_of).sum(),
+        Value::Record(record) => record.values().map(bytes_of).sum(),
+        _ => 0,
+    };
+    size_of::<Value>() + shared
 }
 
 fn elements(values: &[Value], at: usize) -> &[Value] {

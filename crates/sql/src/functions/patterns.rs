@@ -9,63 +9,67 @@ use std::rc::Rc;
 use super::texts::bounded;
 use super::{Function, int, invalid_parameter, strict, text};
 use crate::error::{SqlError, SqlState};
-use crate::regex::{Options, Pattern};
+use crate::expr::Env;
+use crate::regex::{Options, Pattern, Search, Watch};
+use crate::session::Session;
 use crate::types::SqlType::{Bool, Int4, Text, TextArray};
 use crate::value::Value;
 
 pub(super) static FUNCTIONS: &[Function] = &[
-    strict("textregexeq", &[Text, Text], Bool, |_, a| like(a, "")),
-    strict("texticregexeq", &[Text, Text], Bool, |_, a| like(a, "i")),
-    strict("substring", &[Text, Text], Text, |_, a| substring(a)),
-    strict("substring", &[Text, Text, Text], Text, |_, a| {
-        substring(&[a[0].clone(), Value::from(similar(text(a, 1), Some(text(a, 2)))?)])
+    strict("textregexeq", &[Text, Text], Bool, |env, a| like(env, a, "")),
+    strict("texticregexeq", &[Text, Text], Bool, |env, a| like(env, a, "i")),
+    strict("substring", &[Text, Text], Text, substring),
+    strict("substring", &[Text, Text, Text], Text, |env, a| {
+        substring(env, &[a[0].clone(), Value::from(similar(text(a, 1), Some(text(a, 2)))?)])
     }),
     strict("similar_to_escape", &[Text], Text, |_, a| similar(text(a, 0), None).map(Value::from)),
     strict("similar_to_escape", &[Text, Text], Text, |_, a| {
         similar(text(a, 0), Some(text(a, 1))).map(Value::from)
     }),
-    strict("regexp_like", &[Text, Text], Bool, |_, a| like(a, "")),
-    strict("regexp_like", &[Text, Text, Text], Bool, |_, a| like(a, of_one(text(a, 2), "regexp_like()")?)),
-    strict("regexp_replace", &[Text, Text, Text], Text, |_, a| replace(a, "")),
-    strict("regexp_replace", &[Text, Text, Text, Text], Text, |_, a| replace(a, text(a, 3))),
-    strict("regexp_match", &[Text, Text], TextArray, |_, a| first_groups(a, "")),
-    strict("regexp_match", &[Text, Text, Text], TextArray, |_, a| {
-        first_groups(a, of_one(text(a, 2), "regexp_match()")?)
+    strict("regexp_like", &[Text, Text], Bool, |env, a| like(env, a, "")),
+    strict("regexp_like", &[Text, Text, Text], Bool, |env, a| {
+        like(env, a, of_one(text(a, 2), "regexp_like()")?)
     }),
-    strict("regexp_matches", &[Text, Text], TextArray, |_, a| all_groups(a, "")),
-    strict("regexp_matches", &[Text, Text, Text], TextArray, |_, a| all_groups(a, text(a, 2))),
-    strict("regexp_split_to_array", &[Text, Text], TextArray, |_, a| split(a, "")),
-    strict("regexp_split_to_array", &[Text, Text, Text], TextArray, |_, a| {
-        split(a, of_one(text(a, 2), "regexp_split_to_array()")?)
+    strict("regexp_replace", &[Text, Text, Text], Text, |env, a| replace(env, a, "")),
+    strict("regexp_replace", &[Text, Text, Text, Text], Text, |env, a| replace(env, a, text(a, 3))),
+    strict("regexp_match", &[Text, Text], TextArray, |env, a| first_groups(env, a, "")),
+    strict("regexp_match", &[Text, Text, Text], TextArray, |env, a| {
+        first_groups(env, a, of_one(text(a, 2), "regexp_match()")?)
     }),
-    strict("regexp_count", &[Text, Text], Int4, |_, a| count(a, 1, "")),
-    strict("regexp_count", &[Text, Text, Int4], Int4, |_, a| count(a, int(a, 2), "")),
-    strict("regexp_count", &[Text, Text, Int4, Text], Int4, |_, a| {
-        count(a, int(a, 2), of_one(text(a, 3), "regexp_count()")?)
+    strict("regexp_matches", &[Text, Text], TextArray, |env, a| all_groups(env, a, "")),
+    strict("regexp_matches", &[Text, Text, Text], TextArray, |env, a| all_groups(env, a, text(a, 2))),
+    strict("regexp_split_to_array", &[Text, Text], TextArray, |env, a| split(env, a, "")),
+    strict("regexp_split_to_array", &[Text, Text, Text], TextArray, |env, a| {
+        split(env, a, of_one(text(a, 2), "regexp_split_to_array()")?)
     }),
-    strict("regexp_instr", &[Text, Text], Int4, |_, a| place(a, Wanted::default(), false)),
-    strict("regexp_instr", &[Text, Text, Int4], Int4, |_, a| place(a, Wanted::from(a), false)),
-    strict("regexp_instr", &[Text, Text, Int4, Int4], Int4, |_, a| place(a, Wanted::from(a), false)),
-    strict("regexp_instr", &[Text, Text, Int4, Int4, Int4], Int4, |_, a| {
-        place(a, Wanted::from(a), is_end(int(a, 4))?)
+    strict("regexp_count", &[Text, Text], Int4, |env, a| count(env, a, 1, "")),
+    strict("regexp_count", &[Text, Text, Int4], Int4, |env, a| count(env, a, int(a, 2), "")),
+    strict("regexp_count", &[Text, Text, Int4, Text], Int4, |env, a| {
+        count(env, a, int(a, 2), of_one(text(a, 3), "regexp_count()")?)
     }),
-    strict("regexp_instr", &[Text, Text, Int4, Int4, Int4, Text], Int4, |_, a| {
+    strict("regexp_instr", &[Text, Text], Int4, |env, a| place(env, a, Wanted::default(), false)),
+    strict("regexp_instr", &[Text, Text, Int4], Int4, |env, a| place(env, a, Wanted::from(a), false)),
+    strict("regexp_instr", &[Text, Text, Int4, Int4], Int4, |env, a| place(env, a, Wanted::from(a), false)),
+    strict("regexp_instr", &[Text, Text, Int4, Int4, Int4], Int4, |env, a| {
+        place(env, a, Wanted::from(a), is_end(int(a, 4))?)
+    }),
+    strict("regexp_instr", &[Text, Text, Int4, Int4, Int4, Text], Int4, |env, a| {
         let flags = of_one(text(a, 5), "regexp_instr()")?;
-        place(a, Wanted { flags, ..Wanted::from(a) }, is_end(int(a, 4))?)
+        place(env, a, Wanted { flags, ..Wanted::from(a) }, is_end(int(a, 4))?)
     }),
-    strict("regexp_instr", &[Text, Text, Int4, Int4, Int4, Text, Int4], Int4, |_, a| {
+    strict("regexp_instr", &[Text, Text, Int4, Int4, Int4, Text, Int4], Int4, |env, a| {
         let (flags, group) = (of_one(text(a, 5), "regexp_instr()")?, int(a, 6));
-        place(a, Wanted { flags, group, ..Wanted::from(a) }, is_end(int(a, 4))?)
+        place(env, a, Wanted { flags, group, ..Wanted::from(a) }, is_end(int(a, 4))?)
     }),
-    strict("regexp_substr", &[Text, Text], Text, |_, a| part(a, Wanted::default())),
-    strict("regexp_substr", &[Text, Text, Int4], Text, |_, a| part(a, Wanted::from(a))),
-    strict("regexp_substr", &[Text, Text, Int4, Int4], Text, |_, a| part(a, Wanted::from(a))),
-    strict("regexp_substr", &[Text, Text, Int4, Int4, Text], Text, |_, a| {
-        part(a, Wanted { flags: of_one(text(a, 4), "regexp_substr()")?, ..Wanted::from(a) })
+    strict("regexp_substr", &[Text, Text], Text, |env, a| part(env, a, Wanted::default())),
+    strict("regexp_substr", &[Text, Text, Int4], Text, |env, a| part(env, a, Wanted::from(a))),
+    strict("regexp_substr", &[Text, Text, Int4, Int4], Text, |env, a| part(env, a, Wanted::from(a))),
+    strict("regexp_substr", &[Text, Text, Int4, Int4, Text], Text, |env, a| {
+        part(env, a, Wanted { flags: of_one(text(a, 4), "regexp_substr()")?, ..Wanted::from(a) })
     }),
-    strict("regexp_substr", &[Text, Text, Int4, Int4, Text, Int4], Text, |_, a| {
+    strict("regexp_substr", &[Text, Text, Int4, Int4, Text, Int4], Text, |env, a| {
         let (flags, group) = (of_one(text(a, 4), "regexp_substr()")?, int(a, 5));
-        part(a, Wanted { flags, group, ..Wanted::from(a) })
+        part(env, a, Wanted { flags, group, ..Wanted::from(a) })
     }),
 ];
 
@@ -86,10 +90,7 @@ fn regex(values: &[Value], flags: &str) -> Result<Rc<Pattern>, SqlError> {
     }
     let mut options = Options::default();
     for flag in flags.chars() {
-        if matches!(flag, 'b' | 'e') {
-            return Err(SqlError::unsupported(format!("the option {flag} of a regular expression")));
-        }
-        if flag != 'g' && !options.set(flag) {
+        if flag != 'g' && !options.set(flag)? {
             return Err(invalid_parameter(format!("invalid regular expression option: \"{flag}\""))
                 .hint("The options are c, g, i, m, n, p, q, s, t, w and x."));
         }
@@ -99,23 +100,29 @@ fn regex(values: &[Value], flags: &str) -> Result<Rc<Pattern>, SqlError> {
     Ok(pattern)
 }
 
+impl Watch for Session {
+    fn check(&self) -> Result<(), SqlError> {
+        self.connections.check(self.process_id)
+    }
+}
+
 /// A text in which matches are looked for.
 struct Subject<'t> {
     text: &'t str,
-    characters: Vec<char>,
+    search: Search<'t>,
     /// The byte at which each character begins, and the end of the text.
     bytes: Vec<usize>,
 }
 
 impl<'t> Subject<'t> {
-    fn of(text: &'t str) -> Subject<'t> {
+    fn of(env: &'t Env, text: &'t str) -> Subject<'t> {
         let bytes = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
-        Subject { text, characters: text.chars().collect(), bytes }
+        Subject { text, search: Search::new(text, &*env.session), bytes }
     }
 
     /// The first match from a character on, in bytes.
     fn find(&self, pattern: &Pattern, from: usize) -> Result<Option<Match>, SqlError> {
-        let Some(found) = pattern.find(&self.characters, from)? else { return Ok(None) };
+        let Some(found) = pattern.find(&self.search, from)? else { return Ok(None) };
         let (start, end) = found[0].unwrap_or((from, from));
         let bytes = |(start, end): (usize, usize)| (self.bytes[start], self.bytes[end]);
         let groups = found.into_iter().map(|group| group.map(bytes)).collect();
@@ -162,14 +169,14 @@ fn of_one<'a>(flags: &'a str, function: &str) -> Result<&'a str, SqlError> {
     Ok(flags)
 }
 
-fn like(values: &[Value], flags: &str) -> Result<Value, SqlError> {
-    let characters: Vec<char> = text(values, 0).chars().collect();
-    Ok(Value::Bool(regex(values, flags)?.is_match(&characters)))
+fn like(env: &Env, values: &[Value], flags: &str) -> Result<Value, SqlError> {
+    let search = Search::new(text(values, 0), &*env.session);
+    regex(values, flags)?.is_match(&search).map(Value::Bool)
 }
 
 /// The first match, or its first group if there are groups.
-fn substring(values: &[Value]) -> Result<Value, SqlError> {
-    let (pattern, subject) = (regex(values, "")?, Subject::of(text(values, 0)));
+fn substring(env: &Env, values: &[Value]) -> Result<Value, SqlError> {
+    let (pattern, subject) = (regex(values, "")?, Subject::of(env, text(values, 0)));
     let Some(found) = subject.find(&pattern, 0)? else { return Ok(Value::Null) };
     let part = found.groups[usize::from(pattern.groups() > 0)];
     Ok(part.map_or(Value::Null, |part| Value::text(subject.part(part))))
@@ -206,10 +213,10 @@ fn replacement(with: &str) -> Vec<Part> {
     parts
 }
 
-fn replace(values: &[Value], flags: &str) -> Result<Value, SqlError> {
+fn replace(env: &Env, values: &[Value], flags: &str) -> Result<Value, SqlError> {
     let (pattern, whole, with) = (regex(values, flags)?, text(values, 0), replacement(text(values, 2)));
     let most = if flags.contains('g') { usize::MAX } else { 1 };
-    let subject = Subject::of(whole);
+    let subject = Subject::of(env, whole);
     let (mut out, mut begin) = (String::new(), 0);
     for found in subject.matches(&pattern, 0, most)? {
         let (start, end) = found.whole();
@@ -238,24 +245,24 @@ fn groups(subject: &Subject<'_>, found: &Match) -> Value {
     )
 }
 
-fn first_groups(values: &[Value], flags: &str) -> Result<Value, SqlError> {
-    let (pattern, subject) = (regex(values, flags)?, Subject::of(text(values, 0)));
+fn first_groups(env: &Env, values: &[Value], flags: &str) -> Result<Value, SqlError> {
+    let (pattern, subject) = (regex(values, flags)?, Subject::of(env, text(values, 0)));
     Ok(subject.find(&pattern, 0)?.map_or(Value::Null, |found| groups(&subject, &found)))
 }
 
 /// The groups of each match, or of the first one without the flag `g`: an array for each, which the binder makes rows of.
-fn all_groups(values: &[Value], flags: &str) -> Result<Value, SqlError> {
-    let (pattern, subject) = (regex(values, flags)?, Subject::of(text(values, 0)));
+fn all_groups(env: &Env, values: &[Value], flags: &str) -> Result<Value, SqlError> {
+    let (pattern, subject) = (regex(values, flags)?, Subject::of(env, text(values, 0)));
     let most = if flags.contains('g') { usize::MAX } else { 1 };
     let found = subject.matches(&pattern, 0, most)?;
     Ok(Value::Array(found.iter().map(|found| groups(&subject, found)).collect()))
 }
 
 /// Splits a text at the matches. An empty one at an end of the text, or right behind another one, divides nothing.
-fn split(values: &[Value], flags: &str) -> Result<Value, SqlError> {
+fn split(env: &Env, values: &[Value], flags: &str) -> Result<Value, SqlError> {
     let (pattern, whole) = (regex(values, flags)?, text(values, 0));
     let (mut parts, mut begin) = (Vec::new(), 0);
-    for found in Subject::of(whole).matches(&pattern, 0, usize::MAX)? {
+    for found in Subject::of(env, whole).matches(&pattern, 0, usize::MAX)? {
         let (start, end) = found.whole();
         if start < whole.len() && end > begin {
             parts.push(Value::text(&whole[begin..start]));
@@ -277,8 +284,8 @@ fn invalid_argument(name: &str, value: i64) -> SqlError {
     invalid_parameter(format!("invalid value for parameter \"{name}\": {value}"))
 }
 
-fn count(values: &[Value], start: i64, flags: &str) -> Result<Value, SqlError> {
-    let (pattern, subject) = (regex(values, flags)?, Subject::of(text(values, 0)));
+fn count(env: &Env, values: &[Value], start: i64, flags: &str) -> Result<Value, SqlError> {
+    let (pattern, subject) = (regex(values, flags)?, Subject::of(env, text(values, 0)));
     let found = subject.matches(&pattern, first_of(start)?, usize::MAX)?;
     Ok(Value::Int(found.len() as i64))
 }
@@ -308,12 +315,12 @@ impl Wanted<'_> {
     }
 
     /// The bytes of it; `None` if there is no such match, or no such group in it.
-    fn find(&self, values: &[Value]) -> Result<Option<(usize, usize)>, SqlError> {
+    fn find(&self, env: &Env, values: &[Value]) -> Result<Option<(usize, usize)>, SqlError> {
         let next = first_of(self.start)?;
         let number = usize::try_from(self.number).ok().and_then(|number| number.checked_sub(1));
         let number = number.ok_or_else(|| invalid_argument("n", self.number))?;
         let group = usize::try_from(self.group).map_err(|_| invalid_argument("subexpr", self.group))?;
-        let (pattern, subject) = (regex(values, self.flags)?, Subject::of(text(values, 0)));
+        let (pattern, subject) = (regex(values, self.flags)?, Subject::of(env, text(values, 0)));
         let found = subject.matches(&pattern, next, number.saturating_add(1))?;
         Ok(found.get(number).and_then(|found| found.groups.get(group).copied().flatten()))
     }
@@ -327,14 +334,14 @@ fn is_end(option: i64) -> Result<bool, SqlError> {
     }
 }
 
-fn place(values: &[Value], wanted: Wanted<'_>, of_end: bool) -> Result<Value, SqlError> {
-    let Some((start, end)) = wanted.find(values)? else { return Ok(Value::Int(0)) };
+fn place(env: &Env, values: &[Value], wanted: Wanted<'_>, of_end: bool) -> Result<Value, SqlError> {
+    let Some((start, end)) = wanted.find(env, values)? else { return Ok(Value::Int(0)) };
     let at = if of_end { end } else { start };
     Ok(Value::Int(text(values, 0)[..at].chars().count() as i64 + 1))
 }
 
-fn part(values: &[Value], wanted: Wanted<'_>) -> Result<Value, SqlError> {
-    let found = wanted.find(values)?;
+fn part(env: &Env, values: &[Value], wanted: Wanted<'_>) -> Result<Value, SqlError> {
+    let found = wanted.find(env, values)?;
     Ok(found.map_or(Value::Null, |(start, end)| Value::text(&text(values, 0)[start..end])))
 }
 

@@ -6,8 +6,8 @@ use crate::format::{text_of, without_padding};
 use crate::types::SqlType::{self, Bool, Int4, Text};
 use crate::value::Value;
 
-/// The longest text that a function makes, in bytes.
-const MAX_BYTES: usize = 64 << 20;
+/// The longest text or array that a function makes, in bytes.
+pub(super) const MAX_BYTES: usize = 64 << 20;
 
 const fn of_text(name: &'static str, result: SqlType, run: Run) -> Function {
     strict(name, &[Text], result, run)

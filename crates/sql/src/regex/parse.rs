@@ -1,6 +1,9 @@
 //! From the text of a regular expression to its parts.
 
-use super::invalid;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
+
+use super::{STATES_MAX, invalid, too_complex};
 use crate::error::SqlError;
 
 /// The options of an expression, by letters that are those of PostgreSQL.
@@ -17,8 +20,11 @@ pub(crate) struct Options {
 
 impl Options {
     /// Sets the option of a letter; returns false if there is none.
-    pub(crate) fn set(&mut self, letter: char) -> bool {
+    pub(crate) fn set(&mut self, letter: char) -> Result<bool, SqlError> {
         match letter {
+            'b' | 'e' => {
+                return Err(SqlError::unsupported(format!("the option {letter} of a regular expression")));
+            }
             'c' => self.ignores_case = false,
             'i' => self.ignores_case = true,
             't' => self.is_expanded = false,
@@ -28,9 +34,9 @@ impl Options {
             'm' | 'n' => (self.stops_at_lines, self.anchors_at_lines) = (true, true),
             'p' => (self.stops_at_lines, self.anchors_at_lines) = (true, false),
             'w' => (self.stops_at_lines, self.anchors_at_lines) = (false, true),
-            _ => return false,
+            _ => return Ok(false),
         }
-        true
+        Ok(true)
     }
 }
 
@@ -48,53 +54,93 @@ pub(super) enum Place {
 }
 
 /// Characters: those of ranges, or all others.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Set {
+    /// In their order; no two of them have a character in common.
     ranges: Vec<(char, char)>,
     is_complement: bool,
 }
 
 impl Set {
-    pub(super) fn has(&self, c: char) -> bool {
-        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c)) != self.is_complement
+    fn new(mut ranges: Vec<(char, char)>, is_complement: bool) -> Set {
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, before| {
+            let is_joined = next.0 <= before.1;
+            if is_joined {
+                before.1 = before.1.max(next.1);
+            }
+            is_joined
+        });
+        Set { ranges, is_complement }
     }
 
-    /// Adds both cases of the letters in it.
-    fn add_cases(&mut self) {
-        for letter in 'a'..='z' {
-            let upper = letter.to_ascii_uppercase();
-            let is_in = |c: char| self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&c));
-            match (is_in(letter), is_in(upper)) {
-                (true, false) => self.ranges.push((upper, upper)),
-                (false, true) => self.ranges.push((letter, letter)),
-                _ => {}
-            }
+    pub(super) fn has(&self, c: char) -> bool {
+        let at = self.ranges.partition_point(|(_, last)| *last < c);
+        self.ranges.get(at).is_some_and(|(first, _)| *first <= c) != self.is_complement
+    }
+}
+
+/// Adds both cases of the letters in some ranges.
+fn add_cases(ranges: &mut Vec<(char, char)>) {
+    for letter in 'a'..='z' {
+        let upper = letter.to_ascii_uppercase();
+        let is_in = |c: char| ranges.iter().any(|(first, last)| (*first..=*last).contains(&c));
+        match (is_in(letter), is_in(upper)) {
+            (true, false) => ranges.push((upper, upper)),
+            (false, true) => ranges.push((letter, letter)),
+            _ => {}
         }
     }
 }
 
-/// A part of an expression.
+/// A part of an expression. What is in it is shared by its copies.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
     /// One character.
-    Set(Set),
+    Set(Rc<Set>),
     Place(Place),
     /// A place before which, or behind which, something is or is not.
     Look {
         ahead: bool,
         negated: bool,
-        part: Box<Part>,
+        part: Rc<Part>,
     },
-    All(Vec<Part>),
+    All(Row),
     /// One of several, at least two.
-    Any(Vec<Part>),
+    Any(Rc<[Part]>),
     Repeat {
-        part: Box<Part>,
+        part: Rc<Part>,
         least: u32,
         most: Option<u32>,
         taste: Option<Taste>,
     },
-    Group(usize, Box<Part>),
+    Group(usize, Rc<Part>),
+}
+
+/// Neighbours: some of a list that is shared.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    all: Rc<[Part]>,
+    own: Range<usize>,
+}
+
+impl Row {
+    fn new(parts: Vec<Part>) -> Row {
+        Row { own: 0..parts.len(), all: parts.into() }
+    }
+
+    /// Some of these, from one up to another.
+    pub(super) fn some(&self, first: usize, end: usize) -> Row {
+        Row { all: Rc::clone(&self.all), own: self.own.start + first..self.own.start + end }
+    }
+}
+
+impl Deref for Row {
+    type Target = [Part];
+
+    fn deref(&self) -> &[Part] {
+        &self.all[self.own.clone()]
+    }
 }
 
 /// What a part prefers to match.
@@ -107,17 +153,37 @@ pub(super) enum Taste {
 /// The most times that a bound may say.
 const REPEAT_MAX: u32 = 255;
 
-/// The deepest nesting, and the most groups, so that no walk of the parts needs much stack.
+/// The deepest nesting, so that no walk of the parts needs much stack.
 const DEPTH_MAX: usize = 100;
-const GROUPS_MAX: usize = 500;
+
+/// The most groups and quantifiers that prefer less together: neighbours are divided at each of them.
+const DIVIDING_MAX: usize = 500;
+
+/// The deepest nesting of what is only looked at: each level may read the text once for each of its places.
+const LOOKS_MAX: usize = 2;
 
 /// Parses an expression; returns it with the number of its groups.
 pub(super) fn parse(text: &str, options: Options) -> Result<(Part, usize), SqlError> {
-    let mut parser = Parser { chars: text.chars().collect(), at: 0, options, groups: 0, depth: 0 };
+    let mut parser = Parser {
+        chars: text.chars().collect(),
+        at: 0,
+        options,
+        groups: 0,
+        dividing: 0,
+        parts: 0,
+        depth: 0,
+        looks: 0,
+    };
+    if options.is_literal && (options.is_expanded || options.stops_at_lines || options.anchors_at_lines) {
+        return Err(invalid("invalid argument to regex function"));
+    }
     parser.director()?;
     if parser.options.is_literal {
-        let rest = parser.chars[parser.at..].to_vec();
-        return Ok((Part::All(rest.into_iter().map(|c| parser.one(c)).collect()), 0));
+        let rest = &parser.chars[parser.at..];
+        if rest.len() > STATES_MAX {
+            return Err(too_complex());
+        }
+        return Ok((Part::All(Row::new(rest.iter().map(|c| parser.one(*c)).collect())), 0));
     }
     let part = parser.alternatives(true)?;
     if parser.at < parser.chars.len() {
@@ -131,7 +197,19 @@ struct Parser {
     at: usize,
     options: Options,
     groups: usize,
+    /// The number of groups and of quantifiers that prefer less.
+    dividing: usize,
+    /// The number of parts, alternatives among them.
+    parts: usize,
     depth: usize,
+    /// The depth of what is only looked at.
+    looks: usize,
+}
+
+/// Counts one more of what there may be `most` of.
+fn count(count: &mut usize, most: usize) -> Result<(), SqlError> {
+    *count += 1;
+    if *count > most { Err(too_complex()) } else { Ok(()) }
 }
 
 impl Parser {
@@ -165,7 +243,7 @@ impl Parser {
         if self.begins("(?") && is_option {
             self.at += 2;
             while let Some(letter) = self.peek().filter(|c| *c != ')') {
-                if !self.options.set(letter) {
+                if !self.options.set(letter)? {
                     return Err(invalid("invalid embedded option"));
                 }
                 self.at += 1;
@@ -178,27 +256,25 @@ impl Parser {
     }
 
     fn one(&self, c: char) -> Part {
-        self.set(Set { ranges: vec![(c, c)], is_complement: false })
+        self.set(vec![(c, c)], false)
     }
 
-    fn set(&self, mut set: Set) -> Part {
+    fn set(&self, mut ranges: Vec<(char, char)>, is_complement: bool) -> Part {
         if self.options.ignores_case {
-            set.add_cases();
+            add_cases(&mut ranges);
         }
-        Part::Set(set)
+        Part::Set(Rc::new(Set::new(ranges, is_complement)))
     }
 
     fn alternatives(&mut self, captures: bool) -> Result<Part, SqlError> {
-        self.depth += 1;
-        if self.depth > DEPTH_MAX {
-            return Err(invalid("regular expression is too complex"));
-        }
+        count(&mut self.depth, DEPTH_MAX)?;
         let mut parts = vec![self.branch(captures)?];
         while self.take("|") {
+            count(&mut self.parts, STATES_MAX)?;
             parts.push(self.branch(captures)?);
         }
         self.depth -= 1;
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Part::Any(parts) })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Part::Any(parts.into()) })
     }
 
     fn skip(&mut self) {
@@ -231,9 +307,10 @@ impl Parser {
         loop {
             self.skip();
             match self.peek() {
-                None | Some('|' | ')') => return Ok(Part::All(parts)),
+                None | Some('|' | ')') => return Ok(Part::All(Row::new(parts))),
                 Some(_) => {}
             }
+            count(&mut self.parts, STATES_MAX)?;
             let atom = self.atom(captures)?;
             self.skip();
             let is_place = matches!(atom, Part::Place(_) | Part::Look { .. });
@@ -251,6 +328,9 @@ impl Parser {
         };
         self.at += 1;
         let is_short = self.take("?");
+        if is_short {
+            count(&mut self.dividing, DIVIDING_MAX)?;
+        }
         let taste = has_taste.then_some(if is_short { Taste::Short } else { Taste::Long });
         self.skip();
         let is_another = match self.peek() {
@@ -261,7 +341,7 @@ impl Parser {
         if is_another {
             return Err(invalid("quantifier operand invalid"));
         }
-        Ok(Part::Repeat { part: Box::new(atom), least, most, taste })
+        Ok(Part::Repeat { part: Rc::new(atom), least, most, taste })
     }
 
     /// A bound, up to its closing brace.
@@ -311,7 +391,7 @@ impl Parser {
             '$' => Part::Place(Place::TextEnd),
             '.' => {
                 let ranges = if self.options.stops_at_lines { vec![('\n', '\n')] } else { Vec::new() };
-                Part::Set(Set { ranges, is_complement: true })
+                Part::Set(Rc::new(Set::new(ranges, true)))
             }
             '(' => return self.parenthesis(captures),
             '[' if self.take("[:<:]]") => Part::Place(Place::WordStart),
@@ -330,22 +410,26 @@ impl Parser {
         } else if self.peek() == Some('?') {
             return Err(invalid("quantifier operand invalid"));
         } else if captures {
+            count(&mut self.dividing, DIVIDING_MAX)?;
             self.groups += 1;
-            if self.groups > GROUPS_MAX {
-                return Err(invalid("regular expression is too complex"));
-            }
             Some(self.groups)
         } else {
             None
         };
+        if look.is_some() {
+            count(&mut self.looks, LOOKS_MAX)?;
+        }
         // There are no groups in what is only looked at.
         let part = self.alternatives(captures && look.is_none())?;
         if !self.take(")") {
             return Err(invalid("parentheses () not balanced"));
         }
+        if look.is_some() {
+            self.looks -= 1;
+        }
         Ok(match (look, group) {
-            (Some((_, ahead, negated)), _) => Part::Look { ahead, negated, part: Box::new(part) },
-            (None, Some(number)) => Part::Group(number, Box::new(part)),
+            (Some((_, ahead, negated)), _) => Part::Look { ahead, negated, part: Rc::new(part) },
+            (None, Some(number)) => Part::Group(number, Rc::new(part)),
             (None, None) => part,
         })
     }
@@ -368,7 +452,7 @@ impl Parser {
         }
         if let Some(ranges) = escaped_class(c.to_ascii_lowercase()) {
             self.at += 1;
-            return Ok(Part::Set(Set { ranges, is_complement: c.is_ascii_uppercase() }));
+            return Ok(Part::Set(Rc::new(Set::new(ranges, c.is_ascii_uppercase()))));
         }
         if matches!(c, '1'..='9') {
             return Err(SqlError::unsupported("a back reference in a regular expression"));
@@ -424,24 +508,24 @@ impl Parser {
 
     fn bracket(&mut self) -> Result<Part, SqlError> {
         let unbalanced = || invalid("brackets [] not balanced");
-        let mut set = Set { ranges: Vec::new(), is_complement: self.take("^") };
+        let (mut set, is_complement) = (Vec::new(), self.take("^"));
         let first = self.at;
         while self.at == first || self.peek() != Some(']') {
             if self.peek().is_none() {
                 return Err(unbalanced());
             }
             if let Some(ranges) = self.class_in_bracket()? {
-                set.ranges.extend(ranges);
+                set.extend(ranges);
                 continue;
             }
-            let is_first = self.at == first;
+            let (from, is_first) = (self.at, self.at == first);
             let start = self.in_bracket()?;
             let is_range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
             if !is_range {
-                if start == '-' && !is_first && self.peek() != Some(']') && self.chars[self.at - 1] == '-' {
+                if self.chars[from] == '-' && !is_first && self.peek() != Some(']') {
                     return Err(invalid("invalid character range"));
                 }
-                set.ranges.push((start, start));
+                set.push((start, start));
                 continue;
             }
             self.at += 1;
@@ -452,13 +536,13 @@ impl Parser {
             if end < start {
                 return Err(invalid("invalid character range"));
             }
-            set.ranges.push((start, end));
+            set.push((start, end));
         }
         self.at += 1;
-        if set.is_complement && self.options.stops_at_lines {
-            set.ranges.push(('\n', '\n'));
+        if is_complement && self.options.stops_at_lines {
+            set.push(('\n', '\n'));
         }
-        Ok(self.set(set))
+        Ok(self.set(set, is_complement))
     }
 
     /// A class of characters in brackets: `[:alpha:]`, `\d`.

@@ -3,11 +3,12 @@
 //! Follows the structure that PostgreSQL's library gives to an expression: neighbours without groups that have one taste are one part, and
 //! a group that is repeated is a part that repeats it once less, with the group behind it.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 
-use super::Found;
 use super::machine::Machine;
-use super::parse::{Part, Taste};
+use super::parse::{Part, Row, Taste};
+use super::{Found, STATES_MAX, Search};
 use crate::error::SqlError;
 
 /// A part with what is to be divided in it.
@@ -15,7 +16,7 @@ use crate::error::SqlError;
 pub(super) struct Step {
     part: Part,
     /// Set if it prefers to be short.
-    pub(super) is_short: bool,
+    is_short: bool,
     inner: Inner,
     forward: OnceCell<Machine>,
     backward: OnceCell<Machine>,
@@ -55,6 +56,11 @@ impl Traits {
         }
     }
 
+    /// Returns true if a quantifier of a taste changes nothing but how often there is a part of these traits.
+    fn is_kept_by(self, taste: Option<Taste>) -> bool {
+        taste.is_none() || (!self.is_mixed && (self.taste.is_none() || self.taste == taste))
+    }
+
     fn is_plain(self) -> bool {
         !self.is_mixed && !self.has_groups
     }
@@ -79,8 +85,12 @@ fn made(part: Part, traits: Traits, inner: Inner) -> Step {
     Step { part, is_short, inner, forward: OnceCell::new(), backward: OnceCell::new() }
 }
 
-/// Makes the step of a part.
-pub(super) fn step(part: &Part) -> Step {
+/// Returns true if a part prefers to be short.
+pub(super) fn is_short(part: &Part) -> bool {
+    traits(part).taste == Some(Taste::Short)
+}
+
+fn step(part: &Part) -> Step {
     let own = traits(part);
     let inner = match part {
         _ if own.is_plain() => Inner::Plain,
@@ -97,10 +107,7 @@ pub(super) fn step(part: &Part) -> Step {
 
 fn repeated(part: &Part, atom: &Part, (least, most): (u32, Option<u32>), taste: Option<Taste>) -> Step {
     let (own, of_atom) = (traits(part), traits(atom));
-    let changes_nothing = taste.is_none()
-        || (of_atom.taste.is_none() && !of_atom.is_mixed)
-        || (of_atom.taste == taste && !of_atom.is_mixed);
-    if (least, most) == (1, Some(1)) && changes_nothing {
+    if (least, most) == (1, Some(1)) && of_atom.is_kept_by(taste) {
         return step(atom);
     }
     if !own.has_groups {
@@ -110,7 +117,7 @@ fn repeated(part: &Part, atom: &Part, (least, most): (u32, Option<u32>), taste: 
         return made(part.clone(), own, Inner::Times(Box::new(step(atom)), most));
     }
     let before = Part::Repeat {
-        part: Box::new(atom.clone()),
+        part: Rc::new(atom.clone()),
         least: least - 1,
         most: most.map(|most| most - 1),
         taste,
@@ -120,30 +127,40 @@ fn repeated(part: &Part, atom: &Part, (least, most): (u32, Option<u32>), taste: 
 }
 
 /// The step of neighbours: the plain ones before the first that is not, that one, and the rest.
-fn branch(parts: &[Part]) -> Step {
-    let mut before = Traits::default();
-    for (at, part) in parts.iter().enumerate() {
-        let both = before.with(traits(part));
+fn branch(parts: &Row) -> Step {
+    let known: Vec<Traits> = parts.iter().map(traits).collect();
+    let mut cuts = Vec::new();
+    let (mut first, mut before) = (0, Traits::default());
+    for (at, own) in known.iter().enumerate() {
+        let both = before.with(*own);
         if both.is_plain() {
             before = both;
-            continue;
+        } else {
+            cuts.push((first, at, before));
+            (first, before) = (at + 1, Traits::default());
         }
-        let (prefix, rest) = (&parts[..at], &parts[at + 1..]);
-        let mut own = step(part);
-        if !rest.is_empty() {
-            let all = Part::All(parts[at..].to_vec());
-            let known = traits(&all);
-            own = made(all, known, Inner::Then(Box::new(own), Box::new(branch(rest))));
-        }
-        if prefix.is_empty() {
-            return own;
-        }
-        let prefix = made(Part::All(prefix.to_vec()), before, Inner::Plain);
-        let all = Part::All(parts.to_vec());
-        let known = traits(&all);
-        return made(all, known, Inner::Then(Box::new(prefix), Box::new(own)));
     }
-    made(Part::All(parts.to_vec()), before, Inner::Plain)
+    let plain = |first, end, traits| made(Part::All(parts.some(first, end)), traits, Inner::Plain);
+    let then = |first, one, rest, traits| {
+        made(Part::All(parts.some(first, parts.len())), traits, Inner::Then(Box::new(one), Box::new(rest)))
+    };
+    let mut rest = None;
+    if first < parts.len() || cuts.is_empty() {
+        rest = Some((plain(first, parts.len(), before), before));
+    }
+    for (first, at, before) in cuts.into_iter().rev() {
+        let (mut own, mut of_own) = (step(&parts[at]), known[at]);
+        if let Some((next, of_next)) = rest {
+            of_own = of_own.with(of_next);
+            own = then(at, own, next, of_own);
+        }
+        if first < at {
+            of_own = before.with(of_own);
+            own = then(first, plain(first, at, before), own, of_own);
+        }
+        rest = Some((own, of_own));
+    }
+    rest.map_or_else(|| plain(0, 0, Traits::default()), |(step, _)| step)
 }
 
 /// The place among those where one part may end and the next begin.
@@ -153,56 +170,103 @@ fn meeting(ends: &[usize], starts: &[usize], is_short: bool) -> Option<usize> {
     if is_short { common.min() } else { common.max() }
 }
 
-impl Step {
-    fn ends(&self, text: &[char], from: usize, last: usize) -> Result<Vec<usize>, SqlError> {
-        if self.forward.get().is_none() {
-            let _ = self.forward.set(Machine::forward(&self.part)?);
-        }
-        Ok(self.forward.get().map_or_else(Vec::new, |machine| machine.ends(text, from, last)))
+/// The most states of all machines that a division keeps.
+const KEPT_MAX: usize = 2_000_000;
+
+/// The parts of an expression, by which its matches are divided.
+#[derive(Debug)]
+pub(super) struct Division {
+    root: Step,
+    /// The number of states that machines may still have.
+    left: Cell<usize>,
+}
+
+impl Division {
+    pub(super) fn of(part: &Part) -> Division {
+        Division { root: step(part), left: Cell::new(KEPT_MAX) }
     }
 
-    fn starts(&self, text: &[char], end: usize, first: usize) -> Result<Vec<usize>, SqlError> {
-        if self.backward.get().is_none() {
-            let _ = self.backward.set(Machine::backward(&self.part)?);
+    /// Finds the groups of a match.
+    pub(super) fn divide(
+        &self,
+        search: &Search<'_>,
+        whole: (usize, usize),
+        found: &mut Found,
+    ) -> Result<(), SqlError> {
+        self.root.divide(&Divided { search, left: &self.left }, whole, found)
+    }
+}
+
+/// What is divided.
+struct Divided<'d> {
+    search: &'d Search<'d>,
+    left: &'d Cell<usize>,
+}
+
+impl Divided<'_> {
+    /// The places to which a machine leads, which is made the first time.
+    fn places(
+        &self,
+        machine: &OnceCell<Machine>,
+        make: impl FnOnce(&mut usize) -> Result<Machine, SqlError>,
+        (from, last): (usize, usize),
+    ) -> Result<Vec<usize>, SqlError> {
+        if let Some(machine) = machine.get() {
+            return machine.ends(self.search, from, last);
         }
-        Ok(self.backward.get().map_or_else(Vec::new, |machine| machine.ends(text, end, first)))
+        let mut left = self.left.get();
+        let made = make(&mut left)?;
+        self.left.set(left);
+        machine.get_or_init(|| made).ends(self.search, from, last)
+    }
+}
+
+impl Step {
+    fn ends(&self, divided: &Divided<'_>, from: usize, last: usize) -> Result<Vec<usize>, SqlError> {
+        divided.places(&self.forward, |left| Machine::forward(&self.part, left), (from, last))
+    }
+
+    fn starts(&self, divided: &Divided<'_>, end: usize, first: usize) -> Result<Vec<usize>, SqlError> {
+        divided.places(&self.backward, |left| Machine::backward(&self.part, left), (end, first))
     }
 
     /// Finds the groups of a match of this part.
-    pub(super) fn divide(
+    fn divide(
         &self,
-        text: &[char],
-        (start, end): (usize, usize),
+        divided: &Divided<'_>,
+        (mut start, end): (usize, usize),
         found: &mut Found,
     ) -> Result<(), SqlError> {
-        match &self.inner {
-            Inner::Plain => Ok(()),
-            Inner::Group(number, step) => {
-                found[*number] = Some((start, end));
-                step.divide(text, (start, end), found)
-            }
-            Inner::Then(one, next) => {
-                let (ends, starts) = (one.ends(text, start, end)?, next.starts(text, end, start)?);
-                let Some(middle) = meeting(&ends, &starts, one.is_short) else { return Ok(()) };
-                one.divide(text, (start, middle), found)?;
-                next.divide(text, (middle, end), found)
-            }
-            Inner::Any(steps) => {
-                for step in steps {
-                    if step.ends(text, start, end)?.contains(&end) {
-                        return step.divide(text, (start, end), found);
-                    }
+        // The rest of neighbours is gone on with, and not called: there may be many of them.
+        let mut step = self;
+        loop {
+            step = match &step.inner {
+                Inner::Plain => return Ok(()),
+                Inner::Group(number, inner) => {
+                    found[*number] = Some((start, end));
+                    inner
                 }
-                Ok(())
+                Inner::Then(one, next) => {
+                    let ends = one.ends(divided, start, end)?;
+                    let starts = next.starts(divided, end, start)?;
+                    let Some(middle) = meeting(&ends, &starts, one.is_short) else { return Ok(()) };
+                    one.divide(divided, (start, middle), found)?;
+                    start = middle;
+                    next
+                }
+                Inner::Any(steps) => match one_of(steps, divided, (start, end))? {
+                    Some(one) => one,
+                    None => return Ok(()),
+                },
+                Inner::Times(inner, most) => return inner.divide_times(divided, (start, end), *most, found),
             }
-            Inner::Times(step, most) => step.divide_times(text, (start, end), *most, found),
         }
     }
 
     /// Finds the groups of a match of this part any number of times up to `most`: those of the last time.
     fn divide_times(
         &self,
-        text: &[char],
+        divided: &Divided<'_>,
         (mut start, end): (usize, usize),
         mut most: Option<u32>,
         found: &mut Found,
@@ -214,20 +278,37 @@ impl Step {
             let starts = match &known {
                 Some(starts) if most.is_none() => starts,
                 _ => {
-                    let rest =
-                        Part::Repeat { part: Box::new(self.part.clone()), least: 0, most, taste: None };
-                    &*known.insert(Machine::backward(&rest)?.ends(text, end, start))
+                    let part = Rc::new(self.part.clone());
+                    let rest = Part::Repeat { part, least: 0, most, taste: None };
+                    let rest = Machine::backward(&rest, &mut { STATES_MAX })?;
+                    &*known.insert(rest.ends(divided.search, end, start)?)
                 }
             };
-            let mut ends = self.ends(text, start, end)?;
+            let mut ends = self.ends(divided, start, end)?;
             ends.retain(|next| *next > start);
             let Some(next) = meeting(&ends, starts, self.is_short) else { break };
             last = Some((start, next));
             start = next;
         }
-        match last {
-            Some(last) => self.divide(text, last, found),
+        // Nothing is matched once if the part can, unless it prefers to be short.
+        let is_empty = last.is_none() && !self.is_short && self.ends(divided, start, end)?.contains(&end);
+        match last.or_else(|| is_empty.then_some((start, end))) {
+            Some(last) => self.divide(divided, last, found),
             None => Ok(()),
         }
     }
+}
+
+/// The first of several steps that has a match.
+fn one_of<'s>(
+    steps: &'s [Step],
+    divided: &Divided<'_>,
+    (start, end): (usize, usize),
+) -> Result<Option<&'s Step>, SqlError> {
+    for step in steps {
+        if step.ends(divided, start, end)?.contains(&end) {
+            return Ok(Some(step));
+        }
+    }
+    Ok(None)
 }

@@ -139,6 +139,24 @@ fn a_long_statement_on_no_table_is_cancelled() {
 }
 
 #[test]
+fn a_search_for_a_regular_expression_is_cancelled() {
+    let database = database(1);
+    let mut client = Client::new(&database);
+    let search = "SELECT repeat('a', 1000000) ~ '(?=a*b)(?=a*c)a'";
+    client.run("SET statement_timeout = '50ms'");
+    client.fails(search, "57014");
+    client.run("RESET statement_timeout");
+    let cancel = client.connection.cancel_handle();
+    let running = thread::spawn(move || client.answer(search));
+    while !running.is_finished() {
+        cancel.cancel();
+        thread::yield_now();
+    }
+    let answer = running.join().expect("it ends");
+    assert!(answer.contains("ERROR 57014"), "{answer}");
+}
+
+#[test]
 fn rows_that_come_while_a_key_is_added_are_not_lost() {
     let database = database(2);
     let mut client = Client::new(&database);

@@ -20,6 +20,16 @@ fn filled() -> (std::sync::Arc<atrapos_sql::SqlDatabase>, Client) {
 
 const EXPRESSIONS: &[(&str, &str)] = &[
     ("SELECT 1 + 2 * 3", "7"),
+    ("SELECT cardinality(array_fill(1, ARRAY[1000000]))", "1000000"),
+    ("SELECT array_fill(1, ARRAY[10000000])", "54000"),
+    ("SELECT array_fill(repeat('x', 1000000), ARRAY[100])::text", "54000"),
+    ("SELECT 'a' ~ '(?b)a'", "0A000"),
+    ("SELECT 'a' ~ '(?ie)a'", "0A000"),
+    ("SELECT * FROM ROWS FROM (generate_series(DISTINCT 1, 2))", "0A000"),
+    ("SELECT * FROM ROWS FROM (generate_series(1, 2) FILTER (WHERE true))", "0A000"),
+    ("SELECT * FROM ROWS FROM (generate_series(1, 2) WITHIN GROUP (ORDER BY 1))", "0A000"),
+    ("SELECT * FROM ROWS FROM (generate_series(1, 2) IGNORE NULLS)", "0A000"),
+    ("SELECT * FROM ROWS FROM (generate_series(1, 2 ORDER BY 1))", "0A000"),
     ("SELECT 7 / 2, -7 / 2, 7 % 3, -7 % 3", "3|-3|1|-1"),
     ("SELECT 7.0 / 2, 1.10 + 2, 1.5 * 1.5", "3.5000000000000000|3.10|2.25"),
     ("SELECT 2147483647 + 1", "22003"),

@@ -1370,6 +1370,11 @@ select 'foo bar' ~ '\mbar\M', 'foobar' ~ '\ybar', 'foobar' ~ '\Ybar', 'foo' ~ '\
 select 'é' ~ '\w', 'É' ~* 'é', 'K' ~* 'k', 'ſ' ~* 's', '٣' ~ '\d', 'ab' ~ '^[[:alpha:]]+$', 'a-b' ~ '^[\w-]+$', 'x]' ~ '[]x]{2}', '^' ~ '[\^]', 'b' ~ '[^a[:digit:]]', 'a' ~ '[\W]'
 select E'a\nb' ~ '(?n)^b', E'a\nb' ~ '(?n)a.b', regexp_like(E'a\nb', '^b', 'w'), regexp_like(E'a\nb', 'a.b', 'p'), regexp_like('a b', 'a b', 'x'), regexp_like('a.b', 'a.b', 'q'), regexp_like('axb', 'a.b', 'q'), 'AB' ~ '(?i)ab', 'ab' ~* '(?c)AB', 'a.b' ~ '***=a.b'
 select regexp_replace('A1', E'(?x) a # letter\n 1', 'z', 'i'), 'ab' ~ 'a(?#comment)b', 'a{x' ~ 'a{x', 'a}' ~ 'a}', E'\u00e9' ~ '\u00e9', 'A' ~ '\x41', E'\t' ~ '\t', E'\x01' ~ '\cA'
+select 'ba' ~ '((?:){2}){3}a', regexp_match('ba', '((?:b{0}){2}){3}(a)'), regexp_match('xaabb', '(?:a*?b*)(b?)'), regexp_match('aab', '(?=(?=ab)a)(a)(?!(?!b))')
+select regexp_match('', '(a|)*'), regexp_match('', '(a)*'), regexp_match('', '(a*?)*'), regexp_match('x', '(a|\y)*'), regexp_match('x', '(a|\Y)*'), regexp_match('abaac', 'a(?:()*?a*)*'), regexp_match('ab ab', '(|b()a{1})*?')
+select 'a-b' ~ '^[\w\-]+$', '-' ~ '[a\-b]', 'b' ~ '[a-]', '-' ~ '[--a]', ']' ~ '[\]a]', 'é' ~ '[à-ü]', '𝄞' ~ '^.$', regexp_match('é𝄞b', '(.)(?=b)'), regexp_split_to_array('é𝄞b', '𝄞|')
+select 'a' ~ '[a-b-c]'
+select regexp_like('a', 'a', 'nq')
 select 'a' ~ 'a**'
 select 'a' ~ '*a'
 select 'a' ~ '(a'
@@ -1390,6 +1395,13 @@ select 'ab' ~ '()b|', 'b' ~ 'a|', regexp_match('b', 'a||b'), regexp_count('aXbX'
 -- Addresses of hosts and networks.
 select '10.1.2.3'::inet, '10.1.2.3/8'::inet, '10.0.0.0/8'::cidr, '10'::cidr, '192.168.1'::cidr, '172.16'::cidr, '::1'::inet, '2001:DB8:0:0::1/64'::inet, '::ffff:1.2.3.4'::inet, '::1.2.3.4'::inet, '2001:db8::/32'::cidr, '10.1/16'::inet
 select '10.1.2.3'::inet::text, '10.1.2.3/8'::inet::text, '10.1.2.3/8'::inet::cidr, '10.0.0.0/8'::cidr::inet, '1.2.3.4'::inet || 'x', concat('1.2.3.4'::inet, 'x'), pg_typeof('1.2.3.4'::inet), pg_typeof(network('1.2.3.4/8'))
+select '224'::cidr, '225'::cidr, '239'::cidr, '224.0'::cidr, '224.1'::cidr, '224.0.0.0'::cidr, '224/8'::cidr, '240'::cidr, '255'::cidr, '223'::cidr, '192'::cidr, '191'::cidr, '128'::cidr, '127'::cidr, '0'::cidr, '192.1'::cidr, '10.1.2.3'::cidr
+select '10.'::cidr
+select '10..1'::cidr
+select '010.001'::cidr
+select '0010'::cidr, '0010.00001.2.3'::inet, '010.1.2.3'::inet
+select '1.2.3.4444'::inet
+select '0x0a01'::cidr
 select '10.1'::inet
 select '10.1.2.256'::inet
 select '10.1.2.3/33'::inet
