@@ -92,7 +92,7 @@ fn of_transactions(shared: &Shared) -> Vec<Metric> {
         ("atrapos_transactions_retried_total", "Attempts repeated after a deadlock.", engine.retried),
         (
             "atrapos_transactions_held_back_total",
-            "Transactions held back before they began, since deadlocks were frequent.",
+            "Transactions held back before they began, since deadlocks were frequent or many waited for locks.",
             engine.held_back,
         ),
         ("atrapos_actions_local_total", "Actions on the home of their transaction.", engine.local_actions),

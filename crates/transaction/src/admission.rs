@@ -1,8 +1,8 @@
-//! Admission: how many transactions a worker has under way while deadlocks are frequent.
+//! Admission: how many transactions a worker has under way while deadlocks are frequent, or many transactions wait for locks.
 //!
 //! Owns: the limit on the transactions that have their home here and have suspended, and the queue of those that wait to begin.
-//! Never: holds back a transaction while there are no deadlocks, or one that holds locks; decides which cycle is broken
-//! ([`crate::deadlock`]).
+//! Never: holds back a transaction while there are no deadlocks and few wait for locks, or one that holds locks; decides which cycle
+//! is broken ([`crate::deadlock`]).
 //!
 //! The chance of a deadlock grows with the square of the number of transactions that hold locks while they wait for others
 //! (Gray et al. 1981), and each costs what its detection takes, during which nobody gets its rows: beyond some number of
@@ -11,6 +11,9 @@
 //! the victim of a deadlock halves it, at most once per [pause](Admission::pause); each pause without a deadlock raises it, by one
 //! at first, and by twice as many in each further one. A limit beyond the number of states that a worker keeps is none.
 //! Without a limit nothing is counted.
+//!
+//! The first deadlock is found when transactions have waited for a while, and by then all that came may have begun. So a worker with
+//! [so many](CROWD) requests that wait for its locks sets the limit to the number that is under way: who comes now would wait behind them.
 //!
 //! A transaction that finds as many under way as may be waits, before it has accessed anything. A victim that is run again goes before those that are new.
 //! Transactions that never suspend pass without being asked: they hold no locks.
@@ -33,6 +36,9 @@ use crate::shard::{EngineWorker, POOL};
 
 /// The pause, as a multiple of the time after which a waiting request is checked for deadlocks: several are found and broken in it.
 const PAUSE_FACTOR: u64 = 8;
+
+/// The number of requests that wait for locks of one worker at which its own transactions are limited, before any deadlock is found.
+const CROWD: usize = 128;
 
 /// The place of a transaction that waits: victims first, and in the order in which they came.
 type Place = (bool, u64);
@@ -92,6 +98,17 @@ impl Admission {
         self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
     }
 
+    /// Limits the transactions to those that are under way, if there is no limit yet: so many wait for locks that more of them would make a jam before
+    /// the first deadlock is found.
+    fn close(&self, now: Ticks, under_way: usize) {
+        if !self.is_limited() {
+            self.progress.set(now);
+            self.limit.set(under_way.max(1));
+            self.increase.set(1);
+            self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
+        }
+    }
+
     /// Raises the limit, if a pause has passed without a deadlock, or without the end of any transaction while some wait. Returns
     /// true if it did.
     fn raise(&self, now: Ticks, under_way: usize) -> bool {
@@ -137,6 +154,14 @@ fn under_way(worker: &EngineWorker) -> usize {
 #[cold]
 pub(crate) fn on_deadlock(worker: &EngineWorker) {
     worker.shard().admission.lower(worker.step_time(), under_way(worker));
+}
+
+/// Notes that one more request has begun to wait here for a lock, of `waiting` now.
+#[inline]
+pub(crate) fn on_wait(worker: &EngineWorker, waiting: usize) {
+    if waiting >= CROWD {
+        worker.shard().admission.close(worker.step_time(), under_way(worker));
+    }
 }
 
 /// Notes the end of a transaction that was under way.

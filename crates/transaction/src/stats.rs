@@ -54,7 +54,7 @@ pub struct Statistics {
     pub aborted: [u64; AbortReason::ALL.len()],
     /// Attempts repeated after a deadlock; each such attempt is also counted under its abort reason.
     pub retried: u64,
-    /// Transactions and attempts [held back](crate::admission) before they began, since deadlocks were frequent.
+    /// Transactions and attempts [held back](crate::admission) before they began, since deadlocks were frequent or many waited for locks.
     #[serde(default)]
     pub held_back: u64,
     /// Actions that ran as direct calls on the home worker.

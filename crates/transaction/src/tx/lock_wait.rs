@@ -17,6 +17,7 @@ use atrapos_partition::range::KeyRange;
 use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 
 use super::access::{conflicts, execute, execute_granted};
+use crate::admission;
 use crate::branch::{Access, Branch};
 use crate::lending::{must_recall, recall};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
@@ -155,7 +156,12 @@ impl LockWait<'_> {
             since: worker.step_time(),
             access,
         };
-        shard.waits.borrow_mut().insert(ticket, entry);
+        let waiting = {
+            let mut waits = shard.waits.borrow_mut();
+            waits.insert(ticket, entry);
+            waits.queued_len()
+        };
+        admission::on_wait(worker, waiting);
         let wait = LockWait { worker, ticket };
         poll_fn(|_| {
             let waits = shard.waits.borrow();

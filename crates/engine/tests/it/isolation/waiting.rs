@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use atrapos::{Abort, AbortReason, Route, Schema, WorkerId};
 
 use super::{THREADS, simulated, threaded};
-use crate::support::{Door, Engine, Items, Random, for_seeds, item, until_done};
+use crate::support::{Door, Engine, Items, Random, for_seeds, item, until_done, wait_until};
 
 pub(crate) fn items() -> Schema {
     Schema::new().table::<Items>().split_evenly("items", 0, 99)
@@ -419,4 +419,36 @@ fn a_transaction_that_is_held_back_runs_though_those_under_way_wait_for_it() {
     for outcome in std::iter::once(holder).chain(waiting).map(atrapos::Submitted::wait) {
         outcome.unwrap();
     }
+}
+
+#[test]
+fn who_would_join_a_crowd_that_waits_for_locks_is_held_back_before_any_deadlock() {
+    let mut engine = Engine::threads(items(), 2);
+    insert(&mut engine, (0..100).collect()).unwrap();
+    let items = engine.table::<Items>();
+    let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
+    let door = Arc::new(Door::default());
+    let behind_door = Arc::clone(&door);
+    let holding = async move |tx: &mut atrapos::Tx<'_>| {
+        tx.update(items, 1, |row| row.value += 1).await?;
+        tx.wait_for(behind_door.pass()).await;
+        Ok(())
+    };
+    let submit_all = |count: usize| {
+        let one =
+            async move |tx: &mut atrapos::Tx<'_>| tx.update(items, 1, |row| row.value += 1).await.map(drop);
+        (0..count).map(|_| db.submit(items.at(&1), one).unwrap()).collect::<Vec<_>>()
+    };
+    let holder = db.submit(items.at(&1), holding).unwrap();
+    let few = submit_all(100);
+    wait_until(|| db.statistics().lock_waits >= 100);
+    assert_eq!(db.statistics().held_back, 0, "a hundred are no crowd");
+    let many = submit_all(400);
+    wait_until(|| db.statistics().held_back > 0);
+    door.open();
+    for outcome in std::iter::once(holder).chain(few).chain(many).map(atrapos::Submitted::wait) {
+        outcome.unwrap();
+    }
+    assert_eq!(db.statistics().retried, 0, "there was no deadlock");
+    assert_eq!(db.run(items.at(&1), async move |tx| tx.get(items, 1).await).unwrap().unwrap().value, 501);
 }
