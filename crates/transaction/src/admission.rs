@@ -13,7 +13,7 @@
 //! Without a limit nothing is counted.
 //!
 //! The first deadlock is found when transactions have waited for a while, and by then all that came may have begun. So a worker with
-//! [so many](CROWD) requests that wait for its locks sets the limit to the number that is under way: who comes now would wait behind them.
+//! 128 requests that wait for its locks sets the limit to the number that is under way, or to 128: who comes now would wait behind them.
 //!
 //! A transaction that finds as many under way as may be waits, before it has accessed anything. A victim that is run again goes before those that are new.
 //! Transactions that never suspend pass without being asked: they hold no locks.
@@ -98,12 +98,11 @@ impl Admission {
         self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
     }
 
-    /// Limits the transactions to those that are under way, if there is no limit yet: so many wait for locks that more of them would make a jam before
-    /// the first deadlock is found.
-    fn close(&self, now: Ticks, under_way: usize) {
+    /// Limits the transactions, if there is no limit yet: so many wait for locks that more of them would make a jam before the first deadlock is found.
+    fn close(&self, now: Ticks, limit: usize) {
         if !self.is_limited() {
             self.progress.set(now);
-            self.limit.set(under_way.max(1));
+            self.limit.set(limit);
             self.increase.set(1);
             self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
         }
@@ -160,7 +159,8 @@ pub(crate) fn on_deadlock(worker: &EngineWorker) {
 #[inline]
 pub(crate) fn on_wait(worker: &EngineWorker, waiting: usize) {
     if waiting >= CROWD {
-        worker.shard().admission.close(worker.step_time(), under_way(worker));
+        // Those that wait here may have their homes elsewhere, and then few are under way.
+        worker.shard().admission.close(worker.step_time(), under_way(worker).max(CROWD));
     }
 }
 
@@ -286,6 +286,19 @@ mod tests {
         assert_eq!((admission.limit.get(), admission.increase.get()), (11, 1));
         // Nobody has asked for long.
         assert!(admission.raise(Ticks(40 * PAUSE), 8));
+        assert!(!admission.is_limited());
+    }
+
+    #[test]
+    fn a_crowd_sets_a_limit_where_there_is_none_and_pauses_lift_it() {
+        let admission = Admission::new(CHECK_AFTER);
+        admission.close(Ticks(0), CROWD);
+        assert_eq!(admission.limit.get(), CROWD);
+        admission.close(Ticks(1), 2 * CROWD);
+        assert_eq!(admission.limit.get(), CROWD, "it waits for the pauses");
+        assert!(admission.raise(Ticks(2 * PAUSE), 0));
+        assert_eq!(admission.limit.get(), CROWD + 1 + 2);
+        assert!(admission.raise(Ticks(40 * PAUSE), 0));
         assert!(!admission.is_limited());
     }
 
