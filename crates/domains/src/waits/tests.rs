@@ -402,26 +402,29 @@ impl Wake for Look {
 #[test]
 fn who_has_an_answer_finds_no_wait_of_its_task() {
     let Two { domains, a, b, moving } = start();
-    let (mut client, mut inner) = (domains.client(), domains.client());
+    let mut client = domains.client();
     let (let_b_go, in_b) = occupy(&mut client, &b);
     let (let_a_go, in_a) = occupy(&mut client, &a);
-    // A ring of its own: so the worker learns who waits for it before it runs the task.
-    let mut polling = domains.client().try_call(&a, move |()| {
-        let mut pending = inner.try_call(&moving, |moving| *moving += 1).expect("there is room");
-        assert!(poll_once(&mut pending).is_pending(), "its worker is occupied");
-        pending
-    });
-    let polling = polling.as_mut().expect("there is room");
+    let polls = |mut inner: Client, target: Owned<u32>| {
+        move |(): &()| {
+            let mut pending = inner.try_call(&target, |moving| *moving += 1).expect("there is room");
+            assert!(poll_once(&mut pending).is_pending(), "its worker is occupied");
+            pending
+        }
+    };
+    // Several are answered at once, and they have a ring of their own: so the worker learns who waits for them before it runs them.
+    let both = vec![polls(domains.client(), moving.clone()), polls(domains.client(), moving)];
+    let mut polling = domains.client().bulk(&a, both).expect("there is room");
     let look = Arc::new(Look { inner: Arc::clone(&domains.inner), waits: OnceLock::new() });
     let waker = Waker::from(Arc::clone(&look));
-    assert!(Pin::new(&mut *polling).poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(Pin::new(&mut polling).poll(&mut Context::from_waker(&waker)).is_pending());
     let_a_go.wait();
     until(|| look.waits.get().is_some());
     let_b_go.wait();
     in_a.wait().and(in_b.wait()).expect("both run");
     assert_eq!(look.waits.get(), Some(&false));
-    let Poll::Ready(polled) = poll_once(polling) else { panic!("it is answered") };
-    polled.expect("it runs").wait().expect("it runs");
+    let Poll::Ready(Ok(polled)) = poll_once(&mut polling) else { panic!("it is answered") };
+    polled.for_each(|pending| pending.expect("it runs").wait().expect("it runs"));
 }
 
 /// Tasks of one client in `a`, each of which polls the same future in vain and submits the next one.
