@@ -67,9 +67,7 @@ impl Arrangement {
     /// A [`LoadError`] that names the number that is not possible.
     pub fn new(machine: &Machine, design: Design, threads: &Threads) -> Result<Arrangement, LoadError> {
         let (clients, workers) = threads.counts(machine)?;
-        if threads.domain_size.is_some() && design != Design::Configured {
-            return Err(LoadError::SizeIsGiven(design));
-        }
+        threads.check_size(design)?;
         match design {
             Design::Se => Ok(Arrangement {
                 pin: false,
@@ -114,6 +112,7 @@ impl Arrangement {
         threads: &Threads,
     ) -> Result<Arrangement, LoadError> {
         let (clients, workers) = threads.counts(machine)?;
+        threads.check_size(design)?;
         let all = clients + workers;
         let parts = match design {
             Design::SnNuma => by_node(machine, 0, all, threads.pin)?,
@@ -318,6 +317,14 @@ impl std::fmt::Display for Arrangement {
 }
 
 impl Threads {
+    /// Refuses a size of domains for a design that has its own.
+    fn check_size(&self, design: Design) -> Result<(), LoadError> {
+        match self.domain_size {
+            Some(_) if design != Design::Configured => Err(LoadError::SizeIsGiven(design)),
+            _ => Ok(()),
+        }
+    }
+
     /// Clients and workers.
     fn counts(&self, machine: &Machine) -> Result<(usize, usize), LoadError> {
         for (given, of) in

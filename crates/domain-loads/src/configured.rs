@@ -54,7 +54,7 @@ pub struct ConfiguredSettings {
     pub seed: u64,
     /// Set if every structure has a part in every domain, by a hash of the keys, instead of being where the configuration says.
     pub parts: bool,
-    /// The way in which the domains adapt to their loads, if they do. Structures in parts stay where they are.
+    /// The way in which the domains adapt to their loads, if they do. Structures in parts stay where they are, so that domains that have those do not adapt.
     pub adapt: Option<AdaptationSettings>,
 }
 
@@ -170,6 +170,26 @@ pub(crate) struct Planned {
     pub(crate) domains: Vec<usize>,
     pub(crate) load: Load,
     pub(crate) share: f64,
+}
+
+impl Planned {
+    /// Its figures, from those of its operations, the domain that it is in at the end, and the result of its audit.
+    pub(crate) fn run(&self, tally: &Tally, domain: String, audit: Result<Audit, Wrong>) -> StructureRun {
+        StructureRun {
+            name: self.name.clone(),
+            domain,
+            kind: self.load.kind,
+            mix: self.load.mix,
+            share: self.share,
+            classes: tally.classes,
+            audit,
+        }
+    }
+}
+
+/// The distribution by which records are chosen, if they are not all alike: one for all structures, which have as many records.
+pub(crate) fn popularity(planned: &[Planned]) -> Result<Option<Arc<Zipf>>, LoadError> {
+    Ok(planned.first().map(|one| one.load.popularity()).transpose()?.flatten().map(Arc::new))
 }
 
 pub(crate) fn plan(
@@ -366,6 +386,22 @@ pub(crate) struct ClientRun {
     pub(crate) ended: Instant,
 }
 
+impl ClientRun {
+    /// Time from the first operation of any client to the last reply to any.
+    pub(crate) fn elapsed(clients: &[ClientRun]) -> Duration {
+        let began = clients.iter().map(|client| client.began).min();
+        let ended = clients.iter().map(|client| client.ended).max();
+        ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began)
+    }
+
+    /// The operations of all clients on a structure, and the number of insertions of each.
+    pub(crate) fn of_structure(clients: &[ClientRun], at: usize) -> (Tally, Vec<u64>) {
+        let mut tally = Tally::default();
+        clients.iter().for_each(|client| tally.add(&client.structures[at].0));
+        (tally, clients.iter().map(|client| client.structures[at].1).collect())
+    }
+}
+
 /// The structures of the next operations, drawn by the shares of the structures.
 pub(crate) struct Draw {
     /// Ends of the shares, ascending to 1.
@@ -426,17 +462,10 @@ impl Driver<'_> {
         let mut sides = Sides::new(self.burst);
         let entries: Vec<Entry> =
             self.structures.iter().map(|one| one.join(&mut sides, self.number)).collect();
-        let mut done = 0;
-        let began = self.turn.begin();
-        loop {
-            let chunk = self.turn.next(done);
-            if chunk == 0 {
-                break;
-            }
-            let (at, operations) = self.draw.next(chunk);
-            sides.submit(&mut self.client, entries[at], operations)?;
-            done += operations;
-        }
+        let began = self.turn.drive(|most| {
+            let (at, operations) = self.draw.next(most);
+            sides.submit(&mut self.client, entries[at], operations).map(|()| operations)
+        })?;
         let structures = sides.end(&entries)?;
         Ok(ClientRun { structures, began, ended: Instant::now() })
     }
@@ -470,9 +499,11 @@ pub(crate) fn run_with(
     if settings.clients == 0 {
         return Err(LoadError::NoThreads("clients"));
     }
+    if settings.parts && settings.adapt.is_some() {
+        return Err(LoadError::PartsAdapt);
+    }
     let planned = plan(configuration, settings)?;
-    // All structures have as many records, chosen alike.
-    let zipf = planned.first().map(|one| one.load.popularity()).transpose()?.flatten().map(Arc::new);
+    let zipf = popularity(&planned)?;
     let configuration = with_slots(configuration, settings)?;
     let mut cpus = left_over(machine, &configuration)?;
     if !settings.pin || cpus.len() < settings.clients {
@@ -491,7 +522,7 @@ pub(crate) fn run_with(
         structure.fill(&mut domains.client())?;
         structures.push(structure);
     }
-    let mut adapter = match settings.adapt.as_ref().filter(|_| !settings.parts) {
+    let mut adapter = match settings.adapt.as_ref() {
         Some(adapt) => {
             // They are in the way of changes, and no structures of anybody's.
             seats.iter().flatten().try_for_each(|seat| domains.remove(seat).and_then(Change::wait))?;
@@ -504,10 +535,8 @@ pub(crate) fn run_with(
         drive(&domains, &structures, &planned, settings, (&cpus, interrupt), adapter.as_mut())?;
     let work = (before, domains.report());
     let structures = audited(&domains, &structures, &planned, &work.1, (&clients, adapter.is_some()))?;
-    let began = clients.iter().map(|client| client.began).min();
-    let ended = clients.iter().map(|client| client.ended).max();
     Ok(ConfiguredRun {
-        elapsed: ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began),
+        elapsed: ClientRun::elapsed(&clients),
         domains: domain_runs(&work, &structures),
         structures,
         adaptations: adapter.map(Adapter::finish).unwrap_or_default(),
@@ -574,27 +603,14 @@ fn audited(
 ) -> Result<Vec<StructureRun>, LoadError> {
     let mut runs = Vec::new();
     for (at, (structure, planned)) in structures.iter().zip(planned).enumerate() {
-        let (mut tally, mut inserted) = (Tally::default(), Vec::new());
-        for client in clients {
-            tally.add(&client.structures[at].0);
-            inserted.push(client.structures[at].1);
-        }
+        let (tally, inserted) = ClientRun::of_structure(clients, at);
         let audit = match replies(tally.wrong, tally.last_wrong) {
             Err(wrong) => Err(wrong),
             Ok(()) => structure.audit(&mut domains.client(), inserted, has_moved)?,
         };
-        runs.push(StructureRun {
-            name: planned.name.clone(),
-            domain: report
-                .iter()
-                .find(|domain| domain.structures.contains(&planned.name))
-                .map_or_else(String::new, |domain| domain.name.clone()),
-            kind: planned.load.kind,
-            mix: planned.load.mix,
-            share: planned.share,
-            classes: tally.classes,
-            audit,
-        });
+        let domain = report.iter().find(|domain| domain.structures.contains(&planned.name));
+        let domain = domain.map_or_else(String::new, |domain| domain.name.clone());
+        runs.push(planned.run(&tally, domain, audit));
     }
     Ok(runs)
 }

@@ -71,6 +71,21 @@ impl Turn {
     }
 }
 
+impl Turn {
+    /// Waits until all drivers are there, and has `work` done until the end: it gets the number of operations to do at most, and returns how many it has
+    /// done. Returns the moment of the beginning.
+    #[inline]
+    pub(crate) fn drive<E>(&mut self, mut work: impl FnMut(u64) -> Result<u64, E>) -> Result<Instant, E> {
+        let (mut done, began) = (0, self.begin());
+        loop {
+            match self.next(done) {
+                0 => return Ok(began),
+                most => done += work(most)?,
+            }
+        }
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         self.arrive();

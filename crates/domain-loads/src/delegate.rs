@@ -38,7 +38,7 @@ impl Manner {
     }
 }
 
-/// What delegation took of clients, beside their operations.
+/// Requests and waits of clients that delegate, beside their operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delegation {
     /// Requests that they sent; each has one answer.
@@ -55,6 +55,17 @@ impl Delegation {
         self.waits += other.waits;
         self.waited += other.waited;
     }
+}
+
+/// The same for one operation, on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerOperation {
+    /// Requests, each of which has the operations of several.
+    pub requests: f64,
+    /// Times that no answer was there.
+    pub waits: f64,
+    /// Nanoseconds until it came.
+    pub waited_ns: f64,
 }
 
 /// A client thread before a round.
@@ -107,10 +118,8 @@ impl<H: Handle> Delegate<'_, H> {
         for handle in self.handles {
             bursts.push(self.client.burst::<H, u64>(handle, self.burst)?);
         }
-        let (mut tally, mut delegation, mut done) = (Tally::default(), Delegation::default(), 0);
-        let began = self.turn.begin();
-        loop {
-            let chunk = self.turn.next(done);
+        let (mut tally, mut delegation) = (Tally::default(), Delegation::default());
+        let began = self.turn.drive(|chunk| {
             for _ in 0..chunk {
                 let operation = self.stream.next();
                 tally.submitted(operation.class);
@@ -122,11 +131,8 @@ impl<H: Handle> Delegate<'_, H> {
                     tally.reply(reply?);
                 }
             }
-            done += chunk;
-            if chunk == 0 {
-                break;
-            }
-        }
+            Ok::<_, LoadError>(chunk)
+        })?;
         for burst in &mut bursts {
             burst.drain().try_for_each(|reply| reply.map(|reply| tally.reply(reply)))?;
         }

@@ -96,6 +96,11 @@ pub enum LoadError {
     /// A configuration without a structure.
     #[error("the configuration has no structure to use; name the domain of each in [structures]")]
     NoStructures,
+    /// Parts of structures in domains that adapt.
+    #[error(
+        "structures in parts stay where they are, so that their domains cannot adapt; leave out one of the two"
+    )]
+    PartsAdapt,
     /// A structure whose kind nobody knows.
     #[error(
         "structure '{0}' has no load; add [loads.{0}] with its kind and mix, or write the configuration with `domains compose`"

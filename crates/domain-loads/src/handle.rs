@@ -5,6 +5,7 @@
 //! A structure is behind a trait object ([`Use`]), so that clients and jobs are compiled for the two kinds of handles, not for each structure. An operation is
 //! dispatched by its type where it is one of many that come together: the loop of direct use, and the accesses of a group, are compiled for each.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,16 +78,11 @@ impl<S: atrapos_structures::Owned<u64>> Use for S {
     }
 
     fn drive(&mut self, turn: &mut Turn, stream: &mut Stream, tally: &mut Tally) -> Instant {
-        let mut done = 0;
-        let began = turn.begin();
-        loop {
-            let chunk = turn.next(done);
-            self.drive_some(chunk, stream, tally);
-            done += chunk;
-            if chunk == 0 {
-                return began;
-            }
-        }
+        let Ok(began) = turn.drive(|operations| {
+            self.drive_some(operations, stream, tally);
+            Ok::<_, Infallible>(operations)
+        });
+        began
     }
 }
 

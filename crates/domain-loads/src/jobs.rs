@@ -107,7 +107,7 @@ pub(crate) struct Driven {
     pub(crate) ended: Instant,
     /// Time between the two that does not count: of operations that were drawn before others were made together.
     pub(crate) drawing: Duration,
-    /// What delegation took of it.
+    /// Requests and waits of it, if it is a client.
     pub(crate) delegation: Delegation,
 }
 

@@ -52,7 +52,7 @@ pub use configured::{
     ConfiguredRun, ConfiguredSettings, DomainRun, StructureRun, clients_beside, run_configuration,
 };
 pub use curve::{default_sizes, is_oversubscribed, measure_curve};
-pub use delegate::Delegation;
+pub use delegate::{Delegation, PerOperation};
 pub use design::{Design, UnknownDesign};
 pub use error::LoadError;
 pub use judged::{Candidate, Judgement, candidates_of, judge_designs};

@@ -5,18 +5,19 @@
 //! The threads are workers of one domain, each with a task that lasts for the run: so their placement and memory are those of domains in this design,
 //! too. The structures are in no domain: a thread has a session of each.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use atrapos_domains::{Client, Configuration, Domains, Owned, Pending, Sessions};
 use atrapos_structures::Visit;
 use atrapos_topology::Machine;
-use atrapos_workloads::Zipf;
 
 use crate::audit::{Findings, replies};
 use crate::configured::{
-    ClientRun, ConfiguredRun, ConfiguredSettings, Draw, Planned, StructureRun, operations_max, plan, seats,
+    ClientRun, ConfiguredRun, ConfiguredSettings, Draw, Planned, StructureRun, operations_max, plan,
+    popularity, seats,
 };
 use crate::control::{Control, Turn};
 use crate::error::LoadError;
@@ -79,10 +80,8 @@ pub fn run_directly(
     let structures = Arc::new(structures);
     let (threads, interrupted) = drive(&mut client, &seats, &structures, &planned, settings, interrupt)?;
     let structures = audited(&mut client, &seats, &structures, &planned, &threads)?;
-    let began = threads.iter().map(|thread| thread.began).min();
-    let ended = threads.iter().map(|thread| thread.ended).max();
     Ok(ConfiguredRun {
-        elapsed: ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began),
+        elapsed: ClientRun::elapsed(&threads),
         structures,
         domains: Vec::new(),
         adaptations: Vec::new(),
@@ -111,17 +110,11 @@ impl Driver {
     fn run(mut self) -> ClientRun {
         let mut sessions: Vec<Box<dyn Use>> = self.structures.iter().map(Sessions::session).collect();
         let mut tallies = vec![Tally::default(); sessions.len()];
-        let mut done = 0;
-        let began = self.turn.begin();
-        loop {
-            let chunk = self.turn.next(done);
-            if chunk == 0 {
-                break;
-            }
-            let (at, operations) = self.draw.next(chunk);
+        let Ok(began) = self.turn.drive(|most| {
+            let (at, operations) = self.draw.next(most);
             sessions[at].drive_some(operations, &mut self.streams[at], &mut tallies[at]);
-            done += operations;
-        }
+            Ok::<_, Infallible>(operations)
+        });
         let ended = Instant::now();
         let inserted = self.streams.iter().map(|stream| stream.inserted);
         ClientRun { structures: tallies.into_iter().zip(inserted).collect(), began, ended }
@@ -137,8 +130,7 @@ fn drive(
     settings: &ConfiguredSettings,
     interrupt: &AtomicBool,
 ) -> Result<(Vec<ClientRun>, bool), LoadError> {
-    // All structures have as many records, chosen alike.
-    let zipf = planned.first().map(|one| one.load.popularity()).transpose()?.flatten().map(Arc::<Zipf>::new);
+    let zipf = popularity(planned)?;
     let control = Arc::<Control>::default();
     let limit = operations_max(planned, settings, seats.len());
     let mut pending = Vec::new();
@@ -165,11 +157,7 @@ fn audited(
 ) -> Result<Vec<StructureRun>, LoadError> {
     let mut runs = Vec::new();
     for (at, planned) in planned.iter().enumerate() {
-        let (mut tally, mut inserted) = (Tally::default(), Vec::new());
-        for thread in threads {
-            tally.add(&thread.structures[at].0);
-            inserted.push(thread.structures[at].1);
-        }
+        let (tally, inserted) = ClientRun::of_structure(threads, at);
         let expected = planned.load.records + inserted.iter().sum::<u64>();
         let inspect = Inspect { spot: ALONE, records: planned.load.records, inserted };
         let structures = Arc::clone(structures);
@@ -177,15 +165,8 @@ fn audited(
             begin(client, &seats[at % seats.len()], move || inspect.run(&mut *structures[at].session()))?;
         let mut findings = Findings::default();
         findings.add(&found.wait()?);
-        runs.push(StructureRun {
-            name: planned.name.clone(),
-            domain: String::new(),
-            kind: planned.load.kind,
-            mix: planned.load.mix,
-            share: planned.share,
-            classes: tally.classes,
-            audit: replies(tally.wrong, tally.last_wrong).and_then(|()| findings.conclude(expected)),
-        });
+        let audit = replies(tally.wrong, tally.last_wrong).and_then(|()| findings.conclude(expected));
+        runs.push(planned.run(&tally, String::new(), audit));
     }
     Ok(runs)
 }

@@ -17,7 +17,7 @@ use atrapos_workloads::Zipf;
 use crate::arrangement::{Access, Arrangement, domain_name};
 use crate::audit::{Audit, Findings, Wrong, replies};
 use crate::control::{Control, Turn};
-use crate::delegate::{Delegate, Delegation, Manner};
+use crate::delegate::{Delegate, Delegation, Manner, PerOperation};
 use crate::error::LoadError;
 use crate::handle::{Handle, Placed, Use};
 use crate::jobs::{Drive, Driven, Fill, Inspect, Job, Spot, TellContention, on_workers};
@@ -39,7 +39,7 @@ pub struct Round {
     pub busy_steps: u64,
     /// Contention that workers met, if the structure can tell.
     pub contention: Option<Contention>,
-    /// What delegation took of the clients; times only of a round with [`Load::clocked`].
+    /// Requests and waits of the clients; times only of a round with [`Load::clocked`].
     pub delegation: Delegation,
     pub(crate) interrupted: bool,
 }
@@ -55,6 +55,18 @@ impl Round {
     #[must_use]
     pub fn throughput_per_second(&self) -> f64 {
         self.operations() as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// The share of an operation in what delegation took of the clients.
+    #[must_use]
+    pub fn delegation_per_operation(&self) -> PerOperation {
+        let operations = self.operations().max(1) as f64;
+        let Delegation { requests, waits, waited } = self.delegation;
+        PerOperation {
+            requests: requests as f64 / operations,
+            waits: waits as f64 / operations,
+            waited_ns: waited.as_secs_f64() * 1e9 / operations,
+        }
     }
 }
 

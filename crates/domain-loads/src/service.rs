@@ -3,7 +3,8 @@
 //! Owns: the changes, and the client that notes its replies. Never: judges the times.
 //!
 //! One client calls a structure that one worker owns, one call after the other, first with nothing else going on and then beside changes of the domains: the
-//! structure moves from one to the other and back, domains grow and shrink, and are split and merged. A *gap* is the time from one reply to the next.
+//! structure moves from one to the other and back, domains grow and shrink, and are split and merged. A *gap* is the time from one reply to the next, and
+//! is listed under the change that was made meanwhile, or whose pause it is in.
 //! The first phase says what the machine itself takes away: a client that is not let run sees a gap as well.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -13,10 +14,11 @@ use atrapos_domains::{
     Change, Client, Configuration, DomainConfiguration, DomainError, Domains, Owned, Placement,
 };
 use atrapos_topology::{CpuId, Machine};
+use hdrhistogram::Histogram;
 
 use crate::error::LoadError;
 
-/// What is made to the domains meanwhile.
+/// Changes of the domains beside a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Disturbance {
@@ -26,16 +28,28 @@ pub enum Disturbance {
     Move,
     /// The domain of the structure gets a worker.
     Grow,
-    /// It loses its youngest worker.
+    /// The domain of the structure loses its youngest worker.
     Shrink,
-    /// It gives its youngest worker and the structure to a new domain.
+    /// The domain of the structure gives its youngest worker and the structure to a new domain.
     Split,
-    /// That one becomes part of it again.
+    /// The new domain becomes part of the other one again.
     Merge,
 }
 
+/// Set in what is going on once a change has been made: what follows is the pause behind it.
+const OVER: u8 = 1 << 7;
+
+/// Returns the place of a gap in [`Disturbance::ALL`], by what was going on at its beginning and its end: it counts for the change that was being made as it
+/// began, else for that of its end. Those without any change have nothing of one before them: a gap that began in the pause behind a change is of that one.
+fn listed(began: u8, ended: u8) -> usize {
+    let of = |going_on: u8| usize::from(going_on & !OVER);
+    let quiet = Disturbance::ALL.iter().position(|one| *one == Disturbance::Quiet).unwrap_or(0);
+    let was_made = began & OVER == 0 && of(began) != quiet;
+    if was_made || of(ended) == quiet { of(began) } else { of(ended) }
+}
+
 impl Disturbance {
-    /// All of them, in the order in which they are made.
+    /// The kinds, in the order in which they are made.
     pub const ALL: [Disturbance; 6] = [
         Disturbance::Quiet,
         Disturbance::Move,
@@ -70,48 +84,68 @@ pub struct ServiceSettings {
     pub pin: bool,
 }
 
-/// The gaps of one kind of disturbance, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Nanoseconds of the longest gap that is told from longer ones, but for the longest of all.
+const COUNTED_MAX_NS: u64 = 60_000_000_000;
+
+/// The gaps of one kind of disturbance, counted by their length to a thousandth of it. The memory is there from the beginning: to note a gap is part of
+/// the next one, and has to take equally long always.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Gaps {
-    nanoseconds: Vec<u64>,
+    nanoseconds: Histogram<u64>,
+    longest: u64,
+}
+
+impl Default for Gaps {
+    fn default() -> Gaps {
+        let mut nanoseconds = Histogram::new_with_bounds(1, COUNTED_MAX_NS, 3)
+            .unwrap_or_else(|error| unreachable!("a histogram takes these bounds: {error}"));
+        // Writes to all of its memory, which the system gives at the first write; a compiler that sees that it is zero would leave that out.
+        std::hint::black_box(&mut nanoseconds).reset();
+        Gaps { nanoseconds, longest: 0 }
+    }
 }
 
 impl Gaps {
-    /// Number of replies.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.nanoseconds.len()
+    fn note(&mut self, gap: Duration) {
+        let gap = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX);
+        self.longest = self.longest.max(gap);
+        self.nanoseconds.saturating_record(gap);
     }
 
-    /// The longest one; zero if there is none.
+    /// Number of gaps.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.nanoseconds.len() as usize
+    }
+
+    /// The longest one, exactly; zero if there is none.
     #[must_use]
     pub fn longest(&self) -> Duration {
-        Duration::from_nanos(self.nanoseconds.last().copied().unwrap_or(0))
+        Duration::from_nanos(self.longest)
     }
 
     /// The one that so large a share, from 0 to 1, are not above; zero if there is none.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
-        let at = ((self.count() as f64 * share).ceil() as usize).clamp(1, self.count().max(1)) - 1;
-        Duration::from_nanos(self.nanoseconds.get(at).copied().unwrap_or(0))
+        Duration::from_nanos(self.nanoseconds.value_at_quantile(share).min(self.longest))
     }
 
-    /// Number of those longer than `bound`.
+    /// Number of those longer than `bound`; those longer by less than a thousandth may be missing.
     #[must_use]
     pub fn longer_than(&self, bound: Duration) -> usize {
         let bound = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
-        self.count() - self.nanoseconds.partition_point(|gap| *gap <= bound)
+        self.count() - self.nanoseconds.count_between(0, bound) as usize
     }
 }
 
 /// A measurement.
 #[derive(Clone, Debug)]
 pub struct ServiceRun {
-    /// The gaps, in the order of [`Disturbance::ALL`]: by what was going on when the reply came.
+    /// The gaps, in the order of [`Disturbance::ALL`], by what was going on meanwhile.
     pub gaps: Vec<Gaps>,
     /// Changes that were made.
     pub changes: usize,
-    /// Calls that were answered.
+    /// Calls that were answered; before the first one there is no gap.
     pub calls: u64,
     /// Calls that the structure has seen: as many, if none was lost or doubled.
     pub seen: u64,
@@ -174,18 +208,28 @@ fn call(
     going_on: &AtomicU8,
     over: &AtomicBool,
 ) -> Result<(u64, Vec<Gaps>), LoadError> {
-    let mut gaps = vec![Gaps::default(); Disturbance::ALL.len()];
-    let mut calls = 0;
-    let mut last = Instant::now();
+    let mut gaps: Vec<Gaps> = Disturbance::ALL.iter().map(|_| Gaps::default()).collect();
+    let mut call = || answer(&mut client, counter, |counter| *counter += 1);
+    // The first one leases slots.
+    call()?;
+    let (mut calls, mut last) = (1, Instant::now());
+    let mut before = going_on.load(Ordering::Acquire);
     while !over.load(Ordering::Acquire) {
-        answer(&mut client, counter, |counter| *counter += 1)?;
-        let now = Instant::now();
-        let gap = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
-        gaps[usize::from(going_on.load(Ordering::Acquire))].nanoseconds.push(gap);
-        (last, calls) = (now, calls + 1);
+        call()?;
+        let (now, after) = (Instant::now(), going_on.load(Ordering::Acquire));
+        gaps[listed(before, after)].note(now - last);
+        (last, before, calls) = (now, after, calls + 1);
     }
-    gaps.iter_mut().for_each(|gaps| gaps.nanoseconds.sort_unstable());
     Ok((calls, gaps))
+}
+
+/// The processing unit of the worker that is added: one that no worker has, if there is one.
+fn spare_cpu(domains: &Domains, machine: &Machine) -> CpuId {
+    let report = domains.report();
+    let taken = |cpu: &CpuId| report.iter().flat_map(|one| &one.workers).any(|one| one.cpu == Some(*cpu));
+    let mut usable = machine.usable_cpus().iter();
+    let first = machine.usable_cpus().iter().next();
+    usable.find(|cpu| !taken(cpu)).or(first).unwrap_or(CpuId(0))
 }
 
 /// Makes the changes, each with a pause behind it; returns their number, and whether it was interrupted.
@@ -196,7 +240,7 @@ fn change(
     going_on: &AtomicU8,
     interrupt: &AtomicBool,
 ) -> Result<(usize, bool), LoadError> {
-    let cpu = machine.usable_cpus().iter().next().unwrap_or(CpuId(0));
+    let cpu = spare_cpu(domains, machine);
     let mut changes = 0;
     for round in 0..settings.rounds {
         for (at, disturbance) in Disturbance::ALL.into_iter().enumerate() {
@@ -205,6 +249,7 @@ fn change(
             }
             going_on.store(at as u8, Ordering::Release);
             changes += make(domains, disturbance, cpu, settings.pause)?;
+            going_on.store(at as u8 | OVER, Ordering::Release);
             std::thread::sleep(settings.pause);
         }
         debug_assert_eq!(changes, (round + 1) * 6, "a move is two");
@@ -248,18 +293,44 @@ mod tests {
         let settings = ServiceSettings { rounds: 5, pause: Duration::from_micros(500), pin: false };
         let run = run_service(&machine, &settings, &AtomicBool::new(false)).expect("it runs");
         assert_eq!((run.changes, run.calls, run.interrupted), (30, run.seen, false));
-        assert_eq!(run.gaps.iter().map(Gaps::count).sum::<usize>() as u64, run.calls);
+        assert_eq!(run.gaps.iter().map(Gaps::count).sum::<usize>() as u64, run.calls - 1);
         let ended = run_service(&machine, &settings, &AtomicBool::new(true)).expect("it runs");
         assert_eq!((ended.changes, ended.interrupted), (0, true));
     }
 
     #[test]
     fn gaps_have_quantiles_and_a_longest_one() {
-        let gaps = Gaps { nanoseconds: (1..=100).collect() };
+        let mut gaps = Gaps::default();
+        (1..=100).for_each(|gap| gaps.note(Duration::from_nanos(gap)));
         assert_eq!(gaps.longest(), Duration::from_nanos(100));
         assert_eq!(gaps.quantile(0.5), Duration::from_nanos(50));
         assert_eq!((gaps.quantile(0.0), gaps.quantile(1.0)), (Duration::from_nanos(1), gaps.longest()));
         assert_eq!(gaps.longer_than(Duration::from_nanos(98)), 2);
+        let long = Duration::from_nanos(1_234_567_891);
+        gaps.note(long);
+        gaps.note(2 * Duration::from_nanos(COUNTED_MAX_NS));
+        assert_eq!(gaps.longest(), Duration::from_secs(120), "whatever is counted");
+        assert_eq!((gaps.count(), gaps.longer_than(Duration::from_millis(1))), (102, 2));
+        let counted = gaps.quantile(0.985);
+        assert!(counted.abs_diff(long) <= long / 1_000, "{counted:?}");
         assert_eq!((Gaps::default().longest(), Gaps::default().quantile(0.9)), Default::default());
+    }
+
+    #[test]
+    fn a_gap_is_of_the_change_that_was_made_meanwhile() {
+        let [quiet, moved, grow, .., shrink] = [0, 1, 2, 3, 4, 5_u8];
+        assert_eq!(Disturbance::ALL[usize::from(shrink)], Disturbance::Shrink);
+        for (began, ended, of) in [
+            (quiet, quiet, quiet),
+            (quiet, moved, moved),
+            (quiet | OVER, moved | OVER, moved),
+            (moved, moved | OVER, moved),
+            (moved, grow, moved),
+            (moved | OVER, grow, grow),
+            (shrink, quiet, shrink),
+            (shrink | OVER, quiet, shrink),
+        ] {
+            assert_eq!(listed(began, ended), usize::from(of), "{began:#x} to {ended:#x}");
+        }
     }
 }

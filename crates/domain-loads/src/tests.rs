@@ -621,6 +621,13 @@ fn many_structures_are_the_same_in_every_design() {
 }
 
 #[test]
+fn domains_with_parts_of_structures_do_not_adapt() {
+    let settings = ConfiguredSettings { parts: true, adapt: Some(restless()), ..settings() };
+    let refused = run_configured(&configuration(), &settings).expect_err("one is in the way of the other");
+    assert!(matches!(refused, LoadError::PartsAdapt) && refused.is_bad_input(), "{refused}");
+}
+
+#[test]
 fn structures_with_one_owner_are_not_used_by_all_threads() {
     let threads = Threads { clients: Some(1), workers: Some(1), domain_size: None, pin: false };
     let arrangement = Arrangement::new(&machine(), Design::Se, &threads).expect("possible");

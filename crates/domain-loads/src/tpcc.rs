@@ -443,16 +443,8 @@ struct Driven {
 }
 
 fn drive(mut driver: Driver, mut turn: Turn, reach: &mut dyn Reach) -> Result<Driven, LoadError> {
-    let (mut done, began) = (0, turn.begin());
-    loop {
-        match turn.next(done) {
-            0 => return Ok(Driven { driver, began, ended: Instant::now() }),
-            chunk => {
-                driver.run(chunk, reach)?;
-                done += chunk;
-            }
-        }
-    }
+    let began = turn.drive(|transactions| driver.run(transactions, reach).map(|()| transactions))?;
+    Ok(Driven { driver, began, ended: Instant::now() })
 }
 
 /// Direct use of the tables of all parts.

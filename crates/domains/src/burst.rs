@@ -15,7 +15,7 @@
 //!   thousand need slots for the chunks that are under way, and none for themselves.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -214,7 +214,8 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// ```
     ///
     /// # Errors
-    /// [`Why`] the task was not added: the domains are shutting down.
+    /// [`Why`] the task was not added: the domains are shutting down, or this is inside a task ([`Why::WouldDeadlock`]) and the oldest result cannot come
+    /// before that has ended.
     pub async fn push_async<F>(&mut self, task: F) -> Result<Option<Result<R, TaskError>>, Why>
     where
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
@@ -308,7 +309,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// Waits for the oldest result as a future; `None` if every one is taken. A future that is dropped before it is ready has taken nothing. Inside
     /// a task it is [`TaskError::WouldDeadlock`] where [`pop`](Self::pop) would be, and the result is still to be taken elsewhere.
     pub async fn pop_async(&mut self) -> Option<Result<R, TaskError>> {
-        let next = poll_fn(|context| self.poll_next(context)).await;
+        let next = Oldest(self).await;
         next.unwrap_or(Some(Err(TaskError::WouldDeadlock)))
     }
 
@@ -411,7 +412,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// Takes the oldest result if the burst is full, as a future: the only place where pushing waits. What it has taken there, it returns in the
     /// same poll.
     async fn make_room_async(&mut self) -> Result<Option<Result<R, TaskError>>, Why> {
-        if self.len == self.size { poll_fn(|context| self.poll_next(context)).await } else { Ok(None) }
+        if self.len == self.size { Oldest(self).await } else { Ok(None) }
     }
 
     #[inline(always)]
@@ -501,6 +502,25 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         let routes = routes_of(&self.inner, &self.target);
         if let Ok(ring) = lease_for(&self.inner, &self.target, BURST_SLOTS) {
             (self.ring, self.routes, self.next_seat) = (ring, routes, 0);
+        }
+    }
+}
+
+/// The oldest result as a future. Once this is gone, whatever task has polled it does not wait for the result any more.
+struct Oldest<'b, T: Target + Clone, R: Send + 'static>(&'b mut Burst<T, R>);
+
+impl<T: Target + Clone, R: Send + 'static> Future for Oldest<'_, T, R> {
+    type Output = Result<Option<Result<R, TaskError>>, Why>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.poll_next(context)
+    }
+}
+
+impl<T: Target + Clone, R: Send + 'static> Drop for Oldest<'_, T, R> {
+    fn drop(&mut self) {
+        if let Some(sent) = self.0.sent.front() {
+            end_poll(&self.0.ring, sent.seat);
         }
     }
 }

@@ -598,8 +598,9 @@ pub(crate) unsafe fn take_blocking<R>(ring: &Ring, at: usize, waiting: Waiting) 
 
 /// The future of a task's result. Dropping it detaches: the task runs all the same.
 ///
-/// Polled inside a task, it is [`TaskError::WouldDeadlock`] where its result cannot come before that task has ended, as when both are for one worker;
-/// [`is_answered`](Self::is_answered) only looks. It can be polled elsewhere: return it from the task.
+/// Polled inside a task, it is [`TaskError::WouldDeadlock`] where its result cannot come before that task has ended, as when both are for one worker.
+/// That uses it up like any result: the task that it is of runs, and its result is lost. So return the future from the task without polling it there, and
+/// poll it elsewhere; [`is_answered`](Self::is_answered) only looks.
 #[must_use = "dropping the future of a task detaches it"]
 #[derive(Debug)]
 pub struct Pending<R> {
@@ -614,7 +615,8 @@ pub struct Pending<R> {
 pub enum Cancelled<R> {
     /// The task has not run and never will.
     Revoked,
-    /// It was running, or had run: this is what came of it.
+    /// It was running, or had run: this is what came of it. With [`TaskError::WouldDeadlock`] nobody knows: it was asked not to run, and its worker has
+    /// not decided, or was the one that asks.
     Ran(Result<R, TaskError>),
 }
 
@@ -631,7 +633,7 @@ impl<R: Send + 'static> Pending<R> {
     /// [`TaskError`]; among others [`TaskError::WouldDeadlock`] inside a task whose worker would wait for itself, over other workers too.
     ///
     /// # Panics
-    /// If the future was polled to its end before.
+    /// If the future was polled to its end before; a poll that was refused with [`TaskError::WouldDeadlock`] is its end, too.
     pub fn wait(mut self) -> Result<R, TaskError> {
         let ring = self.ring.take().unwrap_or_else(|| unreachable!("a finished future is not waited for"));
         let Some(waiting) = Waiting::begin_at(&ring, self.at) else {
@@ -639,6 +641,8 @@ impl<R: Send + 'static> Pending<R> {
             self.ring = Some(ring);
             return Err(TaskError::WouldDeadlock);
         };
+        // This wait takes the place of those of earlier polls.
+        end_poll(&ring, self.at);
         // SAFETY: this future was made for the task of this seat, and is used up.
         unsafe { take_blocking(&ring, self.at, waiting) }
     }
@@ -666,7 +670,7 @@ impl<R: Send + 'static> Future for Pending<R> {
         let Some(ring) = &self.ring else { unreachable!("a finished future is not polled") };
         if !ring.is_answered(at) {
             if !may_poll(ring, at) {
-                // Dropped as it is: it detaches.
+                // Used up: a future that is ready is polled no more. Dropped as it is, it detaches.
                 drop(Self { ring: self.ring.take(), at, of: PhantomData });
                 return Poll::Ready(Err(TaskError::WouldDeadlock));
             }

@@ -14,7 +14,7 @@ use loom::thread;
 use crate::barrier;
 use crate::inbox::{Buffer, Lease};
 use crate::planted::{Bug, must_notice};
-use crate::polled::Polled;
+use crate::polled::{Host, Notice, Passed, Polled, Stray};
 use crate::structures::{Key, Reach};
 use crate::sync::{Arc, AtomicBool, Ordering, fence};
 use crate::task::{Outcome, TaskTable};
@@ -99,6 +99,20 @@ fn loom_sleep() {
     });
 }
 
+/// A worker that nobody tells anything, with tasks that are all within reach and poll nothing.
+#[derive(Default)]
+struct Alone(Notice);
+
+impl Host for Alone {
+    fn notice(&self) -> &Notice {
+        &self.0
+    }
+    fn pass(&self, _: &Arc<Buffer>, _: Stray) -> Passed {
+        unreachable!("no task is a stray")
+    }
+    fn end_polls(&self) {}
+}
+
 /// A buffer and its worker, on the client's side.
 struct Served {
     buffer: Arc<Buffer>,
@@ -121,10 +135,10 @@ impl Served {
         let stop = Arc::clone(&served.stop);
         let worker = thread::spawn(move || {
             parker.adopt_current_thread();
-            let (reach, told) = (Reach::default(), AtomicBool::new(false));
+            let (reach, host) = (Reach::default(), Alone::default());
             let (mut polled, mut ran) = (Polled::new(buffer), 0);
             while tasks.map_or_else(|| !stop.load(Ordering::Acquire), |tasks| ran < tasks) {
-                let now = polled.serve(&reach, true, &told, &mut |_, _| unreachable!("no task is a stray"));
+                let now = polled.serve(&reach, true, &host);
                 ran += now;
                 if now == 0 {
                     let come = || {

@@ -34,6 +34,10 @@ pub(crate) enum Bug {
     PollUnseen,
     /// A task that has ended still counts as waiting for the futures that it polled.
     PollKept,
+    /// A worker begins at its first ring again after each task that has polled a future in vain.
+    PollStops,
+    /// A future that is ready or dropped still counts as polled.
+    PollKeptReady,
     /// A task that waits for one that was passed on does not wait for the worker that takes its answer back.
     ForgetServer,
     /// A worker gives its buffer to one that waits for it.

@@ -15,8 +15,45 @@
 use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of, wake_all};
 use crate::planted::{Bug, planted};
 use crate::structures::{Key, Reach};
-use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::sync::{Arc, AtomicU8, Ordering};
 use crate::task::{Failure, Outcome};
+
+/// Reasons for which a worker looks up between two tasks; several may hold.
+#[derive(Debug, Default)]
+pub(crate) struct Notice(AtomicU8);
+
+/// It was told something: it serves no more tasks in this step.
+pub(crate) const TOLD: u8 = 1;
+/// A task of its own has polled a future in vain: what that task waits for ends with it, and the step goes on.
+pub(crate) const POLLED: u8 = 2;
+
+impl Notice {
+    /// Gives a reason. What it is about was written before.
+    pub(crate) fn give(&self, reason: u8) {
+        self.0.fetch_or(reason, Ordering::Release);
+    }
+
+    /// Takes a reason back, and leaves the other one.
+    pub(crate) fn take(&self, reason: u8) {
+        self.0.fetch_and(!reason, Ordering::AcqRel);
+    }
+
+    /// Returns whether a reason holds.
+    #[inline(always)]
+    pub(crate) fn has(&self, reason: u8, ordering: Ordering) -> bool {
+        self.0.load(ordering) & reason != 0
+    }
+}
+
+/// The worker that serves a buffer, as far as its rings know it.
+pub(crate) trait Host {
+    /// The reasons for it to look up.
+    fn notice(&self) -> &Notice;
+    /// Decides about a task that is not within reach.
+    fn pass(&self, buffer: &Arc<Buffer>, stray: Stray) -> Passed;
+    /// Ends what the task that has just ended waited for in futures, if it has polled any.
+    fn end_polls(&self);
+}
 
 /// One ring as its worker sees it.
 #[derive(Debug)]
@@ -126,16 +163,9 @@ impl Polled {
         }
     }
 
-    /// Serves every ring once round at most, and stops between two tasks once the worker is `told` something; `stray` decides about
-    /// tasks that are not within reach. Returns the number of tasks.
+    /// Serves every ring once round at most, and stops between two tasks once the worker is told something. Returns the number of tasks.
     #[inline]
-    pub(crate) fn serve(
-        &mut self,
-        reach: &Reach,
-        each: bool,
-        told: &AtomicBool,
-        stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
-    ) -> usize {
+    pub(crate) fn serve(&mut self, reach: &Reach, each: bool, host: &impl Host) -> usize {
         if self.is_outdated() {
             self.refresh();
         }
@@ -143,8 +173,9 @@ impl Polled {
         for at in 0..self.rings.len() {
             let Served { first, next, passed, .. } = self.rings[at];
             if !passed && self.is_new(first + next, self.buffer.header(first + next)) {
-                tasks += self.serve_ring(at, reach, each, told, stray);
-                if told.load(Ordering::Relaxed) {
+                let (ran, is_told) = self.serve_ring(at, reach, each, host);
+                tasks += ran;
+                if is_told {
                     break;
                 }
             }
@@ -159,18 +190,11 @@ impl Polled {
         tasks
     }
 
-    /// Runs what is new in one ring, in its order.
-    fn serve_ring(
-        &mut self,
-        at: usize,
-        reach: &Reach,
-        each: bool,
-        told: &AtomicBool,
-        stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
-    ) -> usize {
+    /// Runs what is new in one ring, in its order. Returns the number of tasks, and whether the worker was told something meanwhile.
+    fn serve_ring(&mut self, at: usize, reach: &Reach, each: bool, host: &impl Host) -> (usize, bool) {
         let Served { first, count, mut next, .. } = self.rings[at];
-        let (mut tasks, mut published) = (0, true);
-        while tasks < count {
+        let (mut tasks, mut published, mut is_told) = (0, true, false);
+        while tasks < count && !is_told {
             let slot = first + next;
             let header = self.buffer.header(slot);
             // In this order: whoever submits to a slot has leased it before, so the version tells of a lease that is not read yet.
@@ -178,7 +202,14 @@ impl Polled {
                 break;
             }
             let counted = reach.counted_tasks();
-            match self.run(slot, header, reach, stray) {
+            let ended = self.run(slot, header, reach, host);
+            let notice = host.notice().0.load(Ordering::Relaxed);
+            if notice != 0 {
+                // Before its answer is published: whoever has that may have another worker wait for this one.
+                host.end_polls();
+                is_told = notice & TOLD != 0 || planted(Bug::PollStops);
+            }
+            match ended {
                 Ok(failed) => self.note(slot, failed),
                 Err(Passed::On) if planted(Bug::PassPast) => {}
                 Err(passed) => {
@@ -195,9 +226,6 @@ impl Polled {
             if published {
                 self.publish(group);
             }
-            if told.load(Ordering::Relaxed) {
-                break;
-            }
         }
         self.rings[at].next = next;
         if !published {
@@ -205,23 +233,17 @@ impl Polled {
             let last = first + if next == 0 { count - 1 } else { next - 1 };
             self.publish(group_of(last).0);
         }
-        tasks
+        (tasks, is_told)
     }
 
     /// Runs one task. Returns whether it failed, or that it did not end here.
     #[inline(always)]
-    fn run(
-        &self,
-        slot: usize,
-        header: Header,
-        reach: &Reach,
-        stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
-    ) -> Result<bool, Passed> {
+    fn run(&self, slot: usize, header: Header, reach: &Reach, host: &impl Host) -> Result<bool, Passed> {
         loop {
             match run_in(&self.buffer, slot, header, reach) {
                 Outcome::Done => return Ok(false),
                 Outcome::Failed => return Ok(true),
-                Outcome::Elsewhere(key) => match stray(&self.buffer, Stray { slot, header, key }) {
+                Outcome::Elsewhere(key) => match host.pass(&self.buffer, Stray { slot, header, key }) {
                     Passed::Retry => {}
                     Passed::Refuse(failure) => {
                         self.buffer.refuse(slot, header, failure);

@@ -55,9 +55,10 @@ pub enum TaskError {
     #[error("the task was cancelled before it ran")]
     Cancelled,
     /// The wait was inside a task whose worker would wait for itself, over other workers perhaps. A wait that is refused at once leaves the
-    /// task to run all the same; one that comes to be in vain because a structure moved ends with its task, which does not run.
+    /// task to run all the same, and uses up its future, if it was one's; one that comes to be in vain because a structure moved ends with its task,
+    /// which does not run. What was pushed to a burst is still to be taken from it.
     #[error(
-        "a task waited for one that its own worker has to run: await it elsewhere, or return it from the task"
+        "a task waited for one that its own worker has to run: return the future from the task before it is polled or waited for, or call from outside"
     )]
     WouldDeadlock,
     /// The domains were shut down before the task ran.

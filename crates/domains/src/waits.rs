@@ -38,7 +38,7 @@ pub(crate) struct Waits {
 
 #[derive(Debug, Default)]
 struct Graph {
-    /// What workers wait for. One that waits for nothing is not there.
+    /// The waits of each worker. One that waits for nothing is not there.
     waiting: HashMap<u32, Vec<Wait>>,
     passed: Vec<Passed>,
 }
@@ -310,6 +310,7 @@ pub(crate) fn may_poll(ring: &Ring, seat: usize) -> bool {
 pub(crate) fn end_poll(ring: &Ring, seat: usize) {
     if let Some(worker) = worker::running(&ring.domains)
         && ring.domains.worker(worker).has_polled()
+        && !planted(Bug::PollKeptReady)
     {
         let slot = ring.slots().start + seat;
         ring.domains.waits.end_poll(worker, ring.shared_buffer(), slot);

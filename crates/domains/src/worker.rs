@@ -27,9 +27,8 @@ use crate::change::{self, Done};
 use crate::domains::{Inner, WorkerReport};
 use crate::inbox::Buffer;
 use crate::planted::{Bug, planted};
-use crate::polled::{Passed, Polled, Stray, run_in};
+use crate::polled::{Host, Notice, POLLED, Passed, Polled, Stray, TOLD, run_in};
 use crate::structures::{Key, Known, OwnedValue, Place, Reach, Route};
-use crate::sync::AtomicBool;
 use crate::task::{Failure, Outcome, drop_quietly};
 
 /// Rounds of messages that a worker handles at its end: some are told again until others have done their part, who may have ended.
@@ -69,9 +68,8 @@ pub(crate) struct WorkerShared {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) parker: Parker,
     messages: Mutex<Messages>,
-    told: AtomicBool,
-    /// Set by a task of its own that has polled a future and found nothing, until that task has ended.
-    polled_future: AtomicBool,
+    /// Reasons to look up between two tasks.
+    notice: Notice,
     /// Tasks that it ran.
     pub(crate) tasks: AtomicU64,
     /// Steps in which it ran any.
@@ -94,8 +92,7 @@ impl WorkerShared {
             buffer: Buffer::new(groups, this.as_ptr()),
             parker: Parker::new(),
             messages: Mutex::default(),
-            told: AtomicBool::new(false),
-            polled_future: AtomicBool::new(false),
+            notice: Notice::default(),
             tasks: AtomicU64::new(0),
             busy_steps: AtomicU64::new(0),
         })
@@ -141,20 +138,18 @@ impl WorkerShared {
         }
         messages.queue.push_back(message);
         drop(messages);
-        self.told.store(true, Ordering::Release);
+        self.notice.give(TOLD);
         self.parker.wake();
     }
 
-    /// Notes that the task which it runs has polled a future and found nothing. It is told so as well, so that it runs no other task before it has
-    /// looked. Called on its own thread.
+    /// Notes that the task which it runs has polled a future and found nothing: the wait for it ends with the task. Called on its own thread.
     pub(crate) fn note_poll(&self) {
-        self.polled_future.store(true, Ordering::Relaxed);
-        self.told.store(true, Ordering::Release);
+        self.notice.give(POLLED);
     }
 
     /// Returns whether the task which it runs has polled a future and found nothing.
     pub(crate) fn has_polled(&self) -> bool {
-        self.polled_future.load(Ordering::Relaxed)
+        self.notice.has(POLLED, Ordering::Relaxed)
     }
 
     /// The worker as a report shows it.
@@ -173,14 +168,14 @@ impl WorkerShared {
     fn take_messages(&self) -> (VecDeque<Message>, Option<Instant>) {
         let mut messages = self.messages();
         // Under the lock: whoever tells something now sets it again afterwards.
-        self.told.store(false, Ordering::Release);
+        self.notice.take(TOLD);
         (std::mem::take(&mut messages.queue), messages.deadline)
     }
 
     /// Has the worker end, also if it has left: once nothing is left to do, or at the deadline.
     pub(crate) fn end_by(&self, deadline: Instant) {
         self.messages().deadline = Some(deadline);
-        self.told.store(true, Ordering::Release);
+        self.notice.give(TOLD);
         self.parker.wake();
     }
 
@@ -292,7 +287,7 @@ impl Worker {
     }
 
     fn step_as_running(&mut self) -> Step {
-        let told = self.shared.told.load(Ordering::Acquire);
+        let told = self.shared.notice.has(TOLD, Ordering::Acquire);
         if told {
             self.handle_messages();
         }
@@ -335,33 +330,16 @@ impl Worker {
         }
     }
 
-    /// Ends what the task that has just ended waited for in futures.
-    #[inline]
-    fn end_polls(&self) {
-        if self.shared.polled_future.load(Ordering::Relaxed) {
-            self.shared.polled_future.store(false, Ordering::Relaxed);
-            self.inner.waits.end_task(self.shared.index);
-        }
-    }
-
     fn serve(&mut self) -> usize {
         let mut polled = std::mem::take(&mut self.polled);
-        let this: &Self = self;
-        let mut pass = |buffer: &Arc<Buffer>, stray| this.pass(buffer, stray, 0);
-        let told = &this.shared.told;
-        let mut tasks = 0;
-        for one in &mut polled {
-            tasks += one.serve(&this.reach, this.each, told, &mut pass);
-            this.end_polls();
-        }
-        let tasks = tasks + this.reach.take_tasks();
+        let served: usize = polled.iter_mut().map(|one| one.serve(&self.reach, self.each, &*self)).sum();
         self.polled = polled;
-        tasks
+        served + self.reach.take_tasks()
     }
 
-    /// Decides about a task that is not within reach.
+    /// Decides about a task that is not within reach and was passed on so many times.
     #[cold]
-    fn pass(&self, buffer: &Arc<Buffer>, stray: Stray, hops: u32) -> Passed {
+    fn pass_on(&self, buffer: &Arc<Buffer>, stray: Stray, hops: u32) -> Passed {
         let domain = self.shared.domain.load(Ordering::Relaxed);
         let to = match self.inner.registry.reach(stray.key, domain, &self.reach) {
             Known::Here => return Passed::Retry,
@@ -400,7 +378,7 @@ impl Worker {
                 Outcome::Failed => break true,
                 Outcome::Elsewhere(key) => stray.key = key,
             }
-            match self.pass(&buffer, stray, hops) {
+            match self.pass_on(&buffer, stray, hops) {
                 Passed::Retry => {}
                 Passed::On => return,
                 Passed::Later => {
@@ -414,6 +392,7 @@ impl Worker {
             }
         };
         self.shared.tasks.store(self.shared.tasks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.end_polls();
         self.inner.waits.ran(&buffer, stray.slot);
         self.send_back(buffer, stray.slot, failed);
     }
@@ -567,7 +546,7 @@ impl Worker {
 
     fn is_done(&self, tasks: usize) -> bool {
         tasks == 0
-            && !self.shared.told.load(Ordering::Acquire)
+            && !self.shared.notice.has(TOLD, Ordering::Acquire)
             && self.polled.iter().all(|polled| polled.passed_on() == 0 && !polled.has_work())
     }
 
@@ -597,11 +576,29 @@ impl Worker {
     /// Returns whether there is anything to do. Called once the worker has said that it sleeps.
     pub(crate) fn has_work_after_barrier(&self) -> bool {
         barrier::heavy();
-        self.shared.told.load(Ordering::SeqCst) || self.polled.iter().any(Polled::has_work)
+        self.shared.notice.has(TOLD, Ordering::SeqCst) || self.polled.iter().any(Polled::has_work)
     }
 
     /// Frees slots of clients that are gone.
     pub(crate) fn tidy(&self) {
         self.polled.iter().for_each(|polled| polled.buffer.reclaim_abandoned());
+    }
+}
+
+impl Host for Worker {
+    fn notice(&self) -> &Notice {
+        &self.shared.notice
+    }
+
+    fn pass(&self, buffer: &Arc<Buffer>, stray: Stray) -> Passed {
+        self.pass_on(buffer, stray, 0)
+    }
+
+    #[inline]
+    fn end_polls(&self) {
+        if self.shared.has_polled() {
+            self.shared.notice.take(POLLED);
+            self.inner.waits.end_task(self.shared.index);
+        }
     }
 }

@@ -41,7 +41,7 @@ pub enum Bug {
     WriteEndedRelaxed,
     /// The bytes of a key are written over without a fence behind the removal of the key that had them.
     BlockReusedUnfenced,
-    /// What separates two leaves has the bytes of a key that is in one of them.
+    /// A separator of two leaves has the bytes of a key that is in one of them.
     SeparatorNotCopied,
 }
 

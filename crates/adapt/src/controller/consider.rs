@@ -82,12 +82,15 @@ impl Controller {
     ///   [`gain_min`](super::ControllerSettings::gain_min);
     /// - at once, if at least half of a sure gain came of the change just before, the load does not swing, and it gains
     ///   [`gain_min`](super::ControllerSettings::gain_min) more than noise explains;
+    /// - at once, if a table grows at the end of its keys, a change that was made since it does was measured, and the gain that is to be expected after that
+    ///   is twice [`gain_min`](super::ControllerSettings::gain_min), and that much more than one standard deviation. All gains are then those that the model
+    ///   says less what was missing from that of the latest such change;
     /// - if it gains [`gain_min`](super::ControllerSettings::gain_min) more than one standard deviation and than by what
     ///   throughputs usually differ from one measurement to the next, and as many later statistics as
     ///   [`confirmations`](super::ControllerSettings::confirmations) say confirm the gain of the very same scheme: what was
     ///   fitted to noise gains nothing under other noise;
     /// - if a single sub-partition has more than a worker's share of the load: it becomes a partition, in order to be seen in
-    ///   ten parts. Only three times in a row, because it may be a single key;
+    ///   ten parts. Only three times in a row, because it may be a single key; and not if it is the end of a table that grows there;
     ///
     /// but not, unless it must, when a change under the same loads of the workers brought nothing twice; that is forgotten
     /// after a while, later each time.
@@ -468,7 +471,11 @@ impl Controller {
         }
         self.made_from = is_for_gain.then_some(self.considered);
         self.begin_anew_after(judged.then_some(promise));
-        let is_of_this_load = matches!(kind, Kind::Look | Kind::ForGain) && !was_must;
+        // Nor is anything learnt of an end that grows from throughputs that nothing is concluded from.
+        let is_of_this_load = matches!(kind, Kind::Look | Kind::ForGain)
+            && !was_must
+            && !self.mixed
+            && !trigger.is_more_samples();
         self.growth.await_gain(is_of_this_load.then_some(predicted.gain));
         let is_for_swing = matches!(trigger, Trigger::Swing { .. });
         self.stripes = is_for_swing.then_some(Stripes { at_ns: self.at_ns, throughput_tps: None });
@@ -603,5 +610,61 @@ pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
         Some(samples) if samples > 0.0 => (workers as f64 / samples).sqrt(),
         Some(_) => f64::INFINITY,
         None => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ControllerSettings;
+    use super::*;
+    use crate::ids::WorkerIndex;
+    use crate::trace::{PartitionTrace, TRACE_FORMAT, TableTrace};
+    use atrapos_topology::Machine;
+
+    fn trace() -> WorkloadTrace {
+        let partition = |worker: u32| PartitionTrace {
+            worker: WorkerIndex(worker),
+            cost_cycles: vec![100; 2],
+            starts: Vec::new(),
+            rows: Vec::new(),
+        };
+        WorkloadTrace {
+            format: TRACE_FORMAT.into(),
+            seconds: 1.0,
+            workers: 2,
+            machine: None,
+            samples: Some(100_000),
+            dispersion: 1.0,
+            busy_cycles: Vec::new(),
+            in_place_cycles: 0,
+            tables: vec![TableTrace { name: "t".into(), partitions: vec![partition(0), partition(1)] }],
+            sync_points: Vec::new(),
+            classes: Vec::new(),
+        }
+    }
+
+    /// Returns whether something is learnt of an end that grows from a change that was made for a gain.
+    fn learns(trigger: Trigger, mixed: bool) -> bool {
+        let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 2).expect("a platform");
+        let (workload, today) =
+            (trace().workload().expect("a workload"), trace().scheme().expect("a scheme"));
+        let weights = Weights::default();
+        let plan =
+            plan_to(&workload, &platform, &today, today.clone(), &weights).expect("a scheme that fits");
+        let mut controller = Controller::new(ControllerSettings::default()).expect("settings");
+        controller.mixed = mixed;
+        controller.repartition(trigger, plan, 0.05, Kind::ForGain);
+        controller.growth.learn(-0.1, true);
+        controller.growth.sure_gain(0.03).is_some()
+    }
+
+    #[test]
+    fn growth_is_learnt_from_throughputs_of_one_load_each() {
+        let stands_out = Trigger::Imbalance { busiest: WorkerIndex(0), over_mean: 1.0 };
+        assert!(learns(stands_out, false));
+        assert!(!learns(stands_out, true), "the interval before the change was of two loads");
+        assert!(!learns(Trigger::MoreSamples { made_from: 100.0, since: 200.0 }, false));
+        assert!(!learns(Trigger::PlatformChanged { available: 2, workers: 2 }, false));
     }
 }

@@ -87,6 +87,13 @@ impl Noted {
         starts.last().zip(shares.last().copied())
     }
 
+    /// The least and the greatest number of rows that a table can have: a trace may give all slices of a partition equally many, rounded up.
+    fn rows(&self, table: usize) -> (f64, f64) {
+        let rows = self.extents.rows(table);
+        let said = rows.iter().sum::<f64>();
+        (said - rows.len() as f64, said)
+    }
+
     /// The share of the load that has certainly moved across some key. Where a key is inside of a slice of the other load, any division
     /// of that slice is possible.
     fn moved(&self, other: &Self) -> f64 {
@@ -147,8 +154,15 @@ pub(super) struct Outlook {
 }
 
 impl Flux {
-    /// Remembers the load of an interval that ended at `at_ns`: `workload` has the costs of actions alone of `trace`.
-    pub(super) fn note(&mut self, at_ns: u64, trace: &WorkloadTrace, workload: Workload) {
+    /// Remembers the load of an interval that ended at `at_ns`: `workload` has the costs of actions alone of `trace`. The one that ended at `kept_ns` stays
+    /// when others are forgotten.
+    pub(super) fn note(
+        &mut self,
+        at_ns: u64,
+        trace: &WorkloadTrace,
+        workload: Workload,
+        kept_ns: Option<u64>,
+    ) {
         let Some(noted) = Noted::of(at_ns, trace, workload) else { return };
         if self.noted.back().is_some_and(|last| last.table_count() != noted.table_count()) {
             self.noted.clear();
@@ -156,7 +170,10 @@ impl Flux {
         self.noted.push_back(noted);
         let size = |noted: &VecDeque<Noted>| noted.iter().map(Noted::size).sum::<usize>();
         while self.noted.len() > NOTED_MAX || self.noted.len() > 1 && size(&self.noted) > NOTED_SIZE_MAX {
-            self.noted.pop_front();
+            let last = self.noted.len() - 1;
+            let is_kept = |noted: &Noted| kept_ns == Some(noted.at_ns);
+            let oldest = self.noted.iter().position(|noted| !is_kept(noted)).filter(|at| *at < last);
+            self.noted.remove(oldest.unwrap_or(0));
         }
     }
 
@@ -188,13 +205,16 @@ impl Flux {
     }
 
     /// Returns true if this table is written at the end of its keys, and grows there: its last slice begins later than it did, and has as much of the
-    /// load.
+    /// load, and the table has more rows. Without more rows it was cut finer, where its last key may be hot.
     pub(super) fn grows_at_end(&self, table: usize) -> bool {
-        let mut ends = self.noted.iter().rev().filter_map(|noted| noted.end(table));
-        let Some((begin, share)) = ends.next() else { return false };
-        let before = ends.find(|(before, _)| *before != begin);
+        let latest_first = self.noted.iter().rev();
+        let mut ends = latest_first.filter_map(|noted| Some((noted.end(table)?, noted.rows(table))));
+        let Some(((begin, share), (rows, _))) = ends.next() else { return false };
+        let before = ends.find(|((before, _), _)| *before != begin);
         share >= END_MIN
-            && before.is_some_and(|(before, before_share)| before < begin && share >= END_KEPT * before_share)
+            && before.is_some_and(|((before, before_share), (_, before_rows))| {
+                before < begin && share >= END_KEPT * before_share && rows > before_rows
+            })
     }
 
     /// Returns true if any table grows at the end of its keys.
@@ -314,6 +334,8 @@ pub(super) struct Strain {
 
 #[cfg(test)]
 mod tests {
+    use super::super::memory::Rejected;
+    use super::super::{Controller, ControllerSettings, Trigger, Verdict, WaitReason};
     use super::*;
     use crate::trace::{PartitionTrace, TRACE_FORMAT, TableTrace};
     use atrapos_topology::Machine;
@@ -362,20 +384,33 @@ mod tests {
             let partitions = &mut trace.tables[0].partitions;
             for (partition, starts) in partitions.iter_mut().zip(starts.chunks(10)) {
                 (partition.starts, partition.cost_cycles) = (starts.to_vec(), vec![100; 10]);
+                partition.rows = vec![keys / 20; 10];
             }
             partitions[1].cost_cycles[9] = 2_000;
-            let workload = trace.workload().expect("a workload");
-            flux.note(second * SECOND, &trace, workload);
+            note(&mut flux, second, &trace);
         }
         flux
+    }
+
+    fn note(flux: &mut Flux, second: u64, trace: &WorkloadTrace) {
+        flux.note(second * SECOND, trace, trace.workload().expect("a workload"), None);
+    }
+
+    /// The trace with the second partition in other slices, which have equally many of its rows, rounded up, and nearly all of the load in the last one.
+    fn hot_at_end(starts: &[u64]) -> WorkloadTrace {
+        let mut trace = trace(100);
+        let partition = &mut trace.tables[0].partitions[1];
+        partition.starts = starts.iter().map(|key| TraceKey::new(key.to_be_bytes().to_vec())).collect();
+        partition.rows = vec![500_u64.div_ceil(starts.len() as u64); starts.len()];
+        partition.cost_cycles = vec![1; starts.len()];
+        partition.cost_cycles[starts.len() - 1] = 20_000;
+        trace
     }
 
     fn flux(hot: &[u64]) -> Flux {
         let mut flux = Flux::default();
         for (second, hot) in (1..).zip(hot) {
-            let trace = trace(*hot);
-            let workload = trace.workload().expect("a workload");
-            flux.note(second * SECOND, &trace, workload);
+            note(&mut flux, second, &trace(*hot));
         }
         flux
     }
@@ -406,9 +441,43 @@ mod tests {
         trace.tables[0].partitions[1].starts =
             starts.map(|key: u64| TraceKey::new(key.to_be_bytes().to_vec())).collect();
         trace.tables[0].partitions[1].cost_cycles = vec![10; 10];
-        let workload = trace.workload().expect("a workload");
-        finer.note(9 * SECOND, &trace, workload);
+        note(&mut finer, 9, &trace);
         assert!(!finer.grows());
+    }
+
+    #[test]
+    fn a_hot_last_key_that_is_cut_out_is_no_growth() {
+        let mut flux = Flux::default();
+        note(&mut flux, 1, &hot_at_end(&[500, 600, 700, 800, 900]));
+        // Seven slices of 72 rows are said to have four more than there are.
+        note(&mut flux, 2, &hot_at_end(&[500, 600, 700, 800, 900, 950, 999]));
+        assert!(!flux.grows());
+        let mut more = hot_at_end(&[500, 600, 700, 800, 900, 950, 1_200]);
+        more.tables[0].partitions[1].rows[6] += 200;
+        note(&mut flux, 3, &more);
+        assert!(flux.grows(), "it has rows that it had not");
+    }
+
+    #[test]
+    fn the_load_of_what_was_turned_down_is_known_as_long_as_that_holds() {
+        let mut controller = Controller::new(ControllerSettings::default()).expect("settings");
+        let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 2).expect("a platform");
+        let trigger = Trigger::Imbalance { busiest: WorkerIndex(0), over_mean: 1.0 };
+        for second in 1..=60 {
+            controller.at_ns = second * SECOND;
+            controller.note(&trace(100), &platform).expect("a trace that fits");
+            if second == 1 {
+                let situation = controller.situation();
+                controller.rejected = Some(Rejected { situation, is_of_swing: false });
+            }
+        }
+        assert_eq!(controller.flux.has_moved_since(SECOND), Some(false));
+        assert_eq!(controller.flux.noted.len(), NOTED_MAX);
+        assert_eq!(controller.unless_rejected(trigger), Verdict::Wait(WaitReason::TurnedDown { trigger }));
+        controller.at_ns = 61 * SECOND;
+        controller.note(&trace(700), &platform).expect("a trace that fits");
+        assert_eq!(controller.unless_rejected(trigger), Verdict::Evaluate(trigger), "the load is elsewhere");
     }
 
     #[test]

@@ -89,6 +89,7 @@ mod tests {
         growth.learn(0.0, false);
         assert_eq!(growth.sure_gain(0.03), None, "loads that stay where they are are not what it is of");
     }
+
     #[test]
     fn the_end_is_cut_off_again_when_half_of_it_has_cost_what_counts() {
         let mut growth = Growth::default();

@@ -596,7 +596,9 @@ impl Controller {
     pub fn note(&mut self, trace: &WorkloadTrace, platform: &Platform) -> Result<(), AdaptError> {
         let weights = self.settings.planning.weights.with_sync_factor(self.sync_factor);
         let attributed = attribute(trace, platform, &weights)?;
-        self.flux.note(self.at_ns, trace, attributed.workload);
+        // Whether the load has moved since a plan was turned down is asked for as long as that holds.
+        let turned_down_ns = self.rejected.as_ref().map(|rejected| rejected.situation.at_ns);
+        self.flux.note(self.at_ns, trace, attributed.workload, turned_down_ns);
         Ok(())
     }
 

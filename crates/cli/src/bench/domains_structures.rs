@@ -239,8 +239,12 @@ fn json(args: &DomainsStructuresBenchArgs, settings: &Settings, runs: &[Configur
             "structures": structures,
             "records": args.records,
             "design": settings.design.name(),
+            "access": match settings.access {
+                Access::Direct => "direct",
+                Access::Delegated => "delegated",
+            },
             "domains": configuration.domains.iter().map(DomainConfiguration::worker_count).collect::<Vec<_>>(),
-            "clients": run.clients,
+            "clients": (settings.access == Access::Delegated).then_some(run.clients),
             "burst": run.burst,
             "theta": run.theta,
             "seconds": args.common.seconds,

@@ -126,6 +126,10 @@ fn what_domains_cannot_do_is_refused() {
         (&["--group", "0"], &["group of 0", "1 to 1024"]),
         (&["--design", "configured"], &["size"]),
         (&["--design", "se", "--direct"], &["se has no parts", "sn-thread"]),
+        (
+            &["--design", "sn-thread", "--direct", "--domain-size", "2"],
+            &["sn-thread has domains of its own size", "leave the size out"],
+        ),
         (&["--rounds", "0"], &["--rounds 0"]),
         (&["--seconds", "0"], &["--seconds 0"]),
     ] {

@@ -221,7 +221,17 @@ fn a_thousand_structures_run_in_two_domains_of_one_worker() {
             (&1000.into(), &serde_json::json!([1, 1]))
         );
         assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
+        let (access, clients) = (&json["config"]["access"], &json["config"]["clients"]);
+        assert!(*access == "delegated" && clients.is_u64(), "{json}");
     }
+    let bench = ["bench", "domains-structures", "--structure", "hash-map", "--design", "se", "--no-pin"];
+    let size = ["--structures", "9", "--records", "900", "--seconds", "0.05", "--rounds", "1"];
+    let output = run(&[&bench[..], &size, &["--json", path.to_str().expect("text")]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).expect("the file")).expect("one JSON object");
+    let (access, clients) = (&json["config"]["access"], &json["config"]["clients"]);
+    assert!(*access == "direct" && clients.is_null(), "threads are no clients: {json}");
     for (more, words) in [
         (&["--structures", "0"][..], "0 structures"),
         (&["--structures", "9", "--records", "8"], "a record for each"),

@@ -1,18 +1,19 @@
 //! Cycles that a wait, a task that is passed on, or a buffer that changes hands would close.
 
 use std::pin::Pin;
-use std::sync::{Arc, Barrier};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
 
 use atrapos_topology::{CpuId, Machine};
 
 use super::Waits;
+use crate::domains::Inner;
 use crate::planted::{Bug, must_notice};
 use crate::task::Failure;
 use crate::worker::WorkerShared;
 use crate::{
-    CallError, Client, Configuration, DomainConfiguration, DomainError, Domains, Pending, Placement, Shared,
-    TaskError, Why,
+    CallError, Client, Configuration, DomainConfiguration, DomainError, Domains, Owned, Pending, Placement,
+    Shared, TaskError, WINDOW_DEFAULT, Why,
 };
 
 fn workers(count: u32) -> Vec<Arc<WorkerShared>> {
@@ -109,6 +110,13 @@ fn planted_bugs_are_caught() {
     must_notice("waits::tests::a_buffer_goes_to_nobody_who_waits", Bug::HandOverToWaiting);
     must_notice("waits::tests::a_future_is_not_polled_by_a_task_of_its_own_worker", Bug::PollUnseen);
     must_notice("waits::tests::a_task_that_has_ended_does_not_wait_for_what_it_polled", Bug::PollKept);
+    must_notice("waits::tests::who_has_an_answer_finds_no_wait_of_its_task", Bug::PollKept);
+    must_notice("waits::tests::tasks_that_poll_in_vain_leave_other_rings_their_turn", Bug::PollStops);
+    must_notice("waits::tests::a_future_that_was_polled_and_waited_for_is_no_wait", Bug::PollKeptReady);
+    must_notice(
+        "waits::tests::a_future_of_a_burst_that_was_polled_and_dropped_is_no_wait",
+        Bug::PollKeptReady,
+    );
 }
 
 /// Domains `a` and `b` of one worker each, with a structure that needs no worker to itself in each, and one that moves, in `b`.
@@ -116,7 +124,7 @@ struct Two {
     domains: Domains,
     a: Shared<()>,
     b: Shared<()>,
-    moving: crate::Owned<u32>,
+    moving: Owned<u32>,
 }
 
 fn start() -> Two {
@@ -160,9 +168,7 @@ fn a_structure_that_moves_to_who_waits_ends_the_wait() {
     moves_to_who_waits(|client, moving| pollster::block_on(client.call(moving, |moving| *moving += 1)));
 }
 
-fn moves_to_who_waits(
-    call: impl FnOnce(&mut Client, &crate::Owned<u32>) -> Result<(), CallError> + Send + 'static,
-) {
+fn moves_to_who_waits(call: impl FnOnce(&mut Client, &Owned<u32>) -> Result<(), CallError> + Send + 'static) {
     let Two { domains, a, b, moving } = start();
     let mut client = domains.client();
     let (let_go, occupied) = occupy(&mut client, &b);
@@ -255,15 +261,19 @@ fn a_burst_of_another_domain_can_be_waited_for_in_a_task() {
 
 #[test]
 fn a_change_is_not_waited_for_inside_a_task() {
-    let Two { domains, a, moving, .. } = start();
+    let Two { domains, a, b, moving } = start();
     let domains = Arc::new(domains);
     let mut client = domains.client();
+    // Its worker is not done with the change before it is waited for.
+    let (let_go, occupied) = occupy(&mut client, &b);
     let (shared, target) = (Arc::clone(&domains), moving.clone());
     let waited = client.call_blocking(&a, move |()| {
         let (move_here, gone) = (shared.move_structure(&target, "a"), shared.remove(&target));
         (move_here.and_then(crate::Change::wait), gone.map(|change| change.is_done()))
     });
     let (moved, _) = waited.expect("it runs");
+    let_go.wait();
+    occupied.wait().expect("it runs");
     assert!(matches!(moved, Err(DomainError::WouldDeadlock)), "{moved:?}");
     let refused = client.try_call(&moving, |_| ()).expect_err("it is removed");
     assert_eq!(refused.why, Why::Removed);
@@ -374,4 +384,146 @@ fn a_burst_that_is_awaited_by_its_own_worker_says_so() {
     assert_eq!(burst.len(), 2, "the third was not added, and nothing was taken");
     let answers: Result<Vec<u32>, TaskError> = burst.drain().collect();
     assert_eq!(answers.expect("they run"), [1, 2]);
+}
+
+/// A waker that looks whether worker 0 waits, as whoever is woken by its answer may.
+struct Look {
+    inner: Arc<Inner>,
+    waits: OnceLock<bool>,
+}
+
+impl Wake for Look {
+    fn wake(self: Arc<Self>) {
+        let _ = self.waits.set(self.inner.waits.is_waiting(0));
+    }
+}
+
+/// The waker is called where the answer is published, on the worker's thread: by then what the task has polled is waited for no more.
+#[test]
+fn who_has_an_answer_finds_no_wait_of_its_task() {
+    let Two { domains, a, b, moving } = start();
+    let mut client = domains.client();
+    let (let_b_go, in_b) = occupy(&mut client, &b);
+    let (let_a_go, in_a) = occupy(&mut client, &a);
+    let polls = |mut inner: Client, target: Owned<u32>| {
+        move |(): &()| {
+            let mut pending = inner.try_call(&target, |moving| *moving += 1).expect("there is room");
+            assert!(poll_once(&mut pending).is_pending(), "its worker is occupied");
+            pending
+        }
+    };
+    // Several are answered at once, and they have a ring of their own: so the worker learns who waits for them before it runs them.
+    let both = vec![polls(domains.client(), moving.clone()), polls(domains.client(), moving)];
+    let mut polling = domains.client().bulk(&a, both).expect("there is room");
+    let look = Arc::new(Look { inner: Arc::clone(&domains.inner), waits: OnceLock::new() });
+    let waker = Waker::from(Arc::clone(&look));
+    assert!(Pin::new(&mut polling).poll(&mut Context::from_waker(&waker)).is_pending());
+    let_a_go.wait();
+    until(|| look.waits.get().is_some());
+    let_b_go.wait();
+    in_a.wait().and(in_b.wait()).expect("both run");
+    assert_eq!(look.waits.get(), Some(&false));
+    let Poll::Ready(Ok(polled)) = poll_once(&mut polling) else { panic!("it is answered") };
+    polled.for_each(|pending| pending.expect("it runs").wait().expect("it runs"));
+}
+
+/// Tasks of one client in `a`, each of which polls the same future in vain and submits the next one.
+struct Chain {
+    client: Client,
+    at: Shared<()>,
+    polled: Pending<()>,
+    ran: usize,
+}
+
+/// Tasks of a chain at most.
+const CHAIN_MAX: usize = 1_000;
+
+impl Chain {
+    fn submit(&mut self, chain: &Arc<Mutex<Chain>>) {
+        let chain = Arc::clone(chain);
+        let next = move |(): &()| {
+            let mut locked = chain.lock().expect("no task panics");
+            if poll_once(&mut locked.polled).is_pending() && locked.ran < CHAIN_MAX {
+                locked.ran += 1;
+                locked.submit(&chain);
+            }
+        };
+        // Refused where no answer of the chain is published yet: then it ends.
+        drop(self.client.try_call(&self.at, next));
+    }
+}
+
+#[test]
+fn tasks_that_poll_in_vain_leave_other_rings_their_turn() {
+    let Two { domains, a, b, moving } = start();
+    let mut client = domains.client();
+    let (let_b_go, in_b) = occupy(&mut client, &b);
+    let (let_a_go, in_a) = occupy(&mut client, &a);
+    let polled = domains.client().try_call(&moving, |_| ()).expect("there is room");
+    let chain = Chain { client: domains.client(), at: a.clone(), polled, ran: 0 };
+    let chain = Arc::new(Mutex::new(chain));
+    chain.lock().expect("nobody panics").submit(&chain);
+    // Its ring is behind that of the chain.
+    let seen = Arc::clone(&chain);
+    let behind = domains.client().try_call(&a, move |()| seen.lock().expect("no task panics").ran);
+    let_a_go.wait();
+    let ran = behind.expect("there is room").wait().expect("it runs");
+    let_b_go.wait();
+    in_a.wait().and(in_b.wait()).expect("both run");
+    assert!((1..=WINDOW_DEFAULT).contains(&ran), "{ran} tasks of the ring before it have run");
+}
+
+/// A task in `a` polls something of `b` in vain, which `polls` does, and then has the answer or gives up: `b` may wait for `a` from then on, although the
+/// task goes on. `polls` gets what lets the answer come.
+fn is_no_wait(
+    polls: impl FnOnce(&dyn Fn()) + Send + 'static,
+    Two { domains, a, b, .. }: Two,
+    (let_go, occupied): (Arc<Barrier>, Pending<()>),
+) {
+    let mut client = domains.client();
+    let inside = Arc::new(Barrier::new(2));
+    let there = Arc::clone(&inside);
+    let polling = client.try_call(&a, move |()| {
+        polls(&|| {
+            let_go.wait();
+        });
+        there.wait();
+        there.wait();
+    });
+    occupied.wait().expect("it runs");
+    inside.wait();
+    let (mut inner, other) = (domains.client(), a);
+    let calls = client.try_call(&b, move |()| inner.call_blocking(&other, |()| ()));
+    let calls = calls.expect("there is room");
+    until(|| calls.is_answered() || domains.inner.waits.is_waiting(1));
+    inside.wait();
+    polling.expect("there is room").wait().expect("no assertion failed");
+    calls.wait().expect("it runs").expect("nothing waits for it");
+}
+
+#[test]
+fn a_future_that_was_polled_and_waited_for_is_no_wait() {
+    let two = start();
+    let occupied = occupy(&mut two.domains.client(), &two.b);
+    let mut pending =
+        two.domains.client().try_call(&two.moving, |moving| *moving += 1).expect("there is room");
+    let polls = move |let_go: &dyn Fn()| {
+        assert!(poll_once(&mut pending).is_pending());
+        let_go();
+        pending.wait().expect("it runs");
+    };
+    is_no_wait(polls, two, occupied);
+}
+
+#[test]
+fn a_future_of_a_burst_that_was_polled_and_dropped_is_no_wait() {
+    let two = start();
+    let occupied = occupy(&mut two.domains.client(), &two.b);
+    let mut burst = two.domains.client().burst::<Owned<u32>, ()>(&two.moving, 2).expect("there are slots");
+    burst.push(|moving| *moving += 1).expect("there is room");
+    let polls = move |let_go: &dyn Fn()| {
+        assert!(poll_once(&mut Box::pin(burst.pop_async())).is_pending());
+        let_go();
+    };
+    is_no_wait(polls, two, occupied);
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns: their memory, and the list of those that are not in use. Never: knows what is in one.
 //!
+//! The blocks of an arena have equally many words, and all blocks of a chunk are one allocation: a block is taken while a node is latched.
+//!
 //! Invariants: a node stays where it is and what it is until the tree is dropped, so a reader that follows an outdated number finds a
 //! node, whose version tells it so. That is why this tree needs neither unsafe code nor epochs. Chunks grow with the tree: at most a
 //! fifth of the memory has never been used.
@@ -30,6 +32,8 @@ pub(super) struct Arena<T> {
     chunks: [OnceLock<Box<[T]>>; CHUNKS],
     spare: Mutex<Spare>,
     make: fn() -> T,
+    /// Exponent of the number of values that each number stands for, which lie side by side; 0 for nodes.
+    power: u32,
 }
 
 /// The chunk of a node, the chunk's length, and the place in it.
@@ -43,8 +47,14 @@ fn place(number: u64) -> (usize, u64, usize) {
 }
 
 impl<T> Arena<T> {
+    /// An arena of nodes.
     pub(super) fn new(make: fn() -> T) -> Arena<T> {
-        Arena { chunks: [const { OnceLock::new() }; CHUNKS], spare: Mutex::default(), make }
+        Arena::of_blocks(make, 0)
+    }
+
+    /// An arena of blocks of `2^power` values.
+    pub(super) fn of_blocks(make: fn() -> T, power: u32) -> Arena<T> {
+        Arena { chunks: [const { OnceLock::new() }; CHUNKS], spare: Mutex::default(), make, power }
     }
 
     /// The node of a number; `None` if there is none, because what was taken for a number was none.
@@ -52,6 +62,13 @@ impl<T> Arena<T> {
     pub(super) fn get(&self, number: u64) -> Option<&T> {
         let (chunk, _, at) = place(number);
         self.chunks.get(chunk)?.get()?.get(at)
+    }
+
+    /// The block of a number; `None` as for nodes.
+    #[inline(always)]
+    pub(super) fn block(&self, number: u64) -> Option<&[T]> {
+        let (chunk, _, at) = place(number);
+        self.chunks.get(chunk)?.get()?.get(at << self.power..(at + 1) << self.power)
     }
 
     /// Takes a node that is not in use.
@@ -63,7 +80,7 @@ impl<T> Arena<T> {
         let number = spare.next;
         spare.next += 1;
         let (chunk, length, _) = place(number);
-        self.chunks[chunk].get_or_init(|| (0..length).map(|_| (self.make)()).collect());
+        self.chunks[chunk].get_or_init(|| (0..length << self.power).map(|_| (self.make)()).collect());
         number
     }
 

@@ -86,11 +86,9 @@ const BLOCK_BITS: u32 = 48;
 
 /// Byte strings of up to [`Keep::BYTES_MAX`] bytes, in the order of their bytes.
 pub struct Strings {
-    blocks: [Arena<Block>; SIZES],
+    /// Words of keys, the first bytes in the highest bits, by the sizes of their blocks; in the last word of a key, what is behind it is zero.
+    blocks: [Arena<AtomicU64>; SIZES],
 }
-
-/// Some words of a key, the first bytes in the highest bits; what is behind the key is zero.
-type Block = Box<[AtomicU64]>;
 
 /// The size of the blocks of keys of so many bytes; beyond the last one, if the length is nonsense.
 #[inline(always)]
@@ -112,7 +110,7 @@ impl Strings {
     fn get(&self, kept: u64) -> (usize, &[AtomicU64]) {
         let bytes = (kept >> BLOCK_BITS) as usize;
         let blocks = self.blocks.get(size_for(bytes));
-        let block = blocks.and_then(|blocks| blocks.get(kept & ((1 << BLOCK_BITS) - 1)));
+        let block = blocks.and_then(|blocks| blocks.block(kept & ((1 << BLOCK_BITS) - 1)));
         (bytes, block.map_or(&[], |block| &block[..bytes.div_ceil(WORD)]))
     }
 
@@ -130,7 +128,7 @@ impl Strings {
         if !planted(Bug::BlockReusedUnfenced) {
             fence(Release);
         }
-        if let Some(block) = self.blocks[size].get(number) {
+        if let Some(block) = self.blocks[size].block(number) {
             block.iter().zip(words).for_each(|(to, word)| to.store(word, Relaxed));
         }
         (bytes as u64) << BLOCK_BITS | number
@@ -139,12 +137,7 @@ impl Strings {
 
 impl Default for Strings {
     fn default() -> Strings {
-        fn block<const SIZE: usize>() -> Block {
-            (0..1_usize << SIZE).map(|_| AtomicU64::new(0)).collect()
-        }
-        let make: [fn() -> Block; SIZES] =
-            [block::<0>, block::<1>, block::<2>, block::<3>, block::<4>, block::<5>, block::<6>, block::<7>];
-        Strings { blocks: make.map(Arena::new) }
+        Strings { blocks: std::array::from_fn(|size| Arena::of_blocks(|| AtomicU64::new(0), size as u32)) }
     }
 }
 
@@ -227,6 +220,19 @@ mod tests {
             strings.give(kept);
             strings.keep(&vec![1; one.len()]);
             assert_eq!(strings.copy(again), *one, "a copy has bytes of its own");
+        }
+    }
+
+    /// More keys of each length than the first chunks have blocks: none has a word of another one's.
+    #[test]
+    fn blocks_of_a_chunk_have_no_word_in_common() {
+        let strings = Strings::default();
+        let key = |number: u16, bytes: usize| [&number.to_be_bytes()[..], &vec![0xff; bytes - 2]].concat();
+        for bytes in [2, 8, 9, 33, 700, Strings::BYTES_MAX] {
+            let kept: Vec<u64> = (0..300).map(|number| strings.keep(&key(number, bytes))).collect();
+            for (number, kept) in (0..300).zip(kept) {
+                assert_eq!(strings.copy(kept), key(number, bytes), "{number} of {bytes} bytes");
+            }
         }
     }
 }

@@ -100,11 +100,11 @@ fn cost(report: &Report) -> Value {
 /// without counters of the hardware.
 fn clocked(run: &Run) -> Value {
     let Some(round) = &run.clocked else { return Value::Null };
-    let (operations, delegation) = (round.operations().max(1) as f64, &round.delegation);
+    let each = round.delegation_per_operation();
     json!({
-        "requests_per_operation": delegation.requests as f64 / operations,
-        "waits_per_operation": delegation.waits as f64 / operations,
-        "waiting_ns": delegation.waited.as_secs_f64() * 1e9 / operations,
+        "requests_per_operation": each.requests,
+        "waits_per_operation": each.waits,
+        "waiting_ns": each.waited_ns,
         "ns_per_operation": run.arrangement.drivers() as f64 * 1e9 / round.throughput_per_second().max(1e-9),
         "cache_misses": null,
     })

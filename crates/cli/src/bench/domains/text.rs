@@ -82,13 +82,11 @@ fn one(out: &mut String, report: &Report) -> std::fmt::Result {
         )?;
     }
     if let Some(round) = &run.clocked {
-        let (operations, delegation) = (round.operations().max(1) as f64, &round.delegation);
+        let each = round.delegation_per_operation();
         writeln!(
             out,
             "delegation  {:.3} requests and {:.3} waits for an operation, {:.1} ns of waiting (noted in a round of its own)",
-            delegation.requests as f64 / operations,
-            delegation.waits as f64 / operations,
-            delegation.waited.as_secs_f64() * 1e9 / operations
+            each.requests, each.waits, each.waited_ns
         )?;
     }
     details(out, run)

@@ -185,12 +185,12 @@ pub(super) fn tpcc(head: Head, args: &DomainsTpccArgs, threads: usize) -> Figure
     let title = format!("New-Order and Payment, {} warehouses", of.warehouses);
     let mut figure =
         grid(head, title, &series, &positions, |series, remote| tpcc_point(of, *series, threads, *remote));
-    figure.points.retain(|point| is_possible(series[point.series].1, threads, of.warehouses));
+    figure.points.retain(|point| has_threads(series[point.series].1, threads, of.warehouses));
     figure
 }
 
 /// Returns whether so many threads can make a point: domains have workers enough, and every part has a warehouse.
-fn is_possible(series: Tables, threads: usize, warehouses: u64) -> bool {
+fn has_threads(series: Tables, threads: usize, warehouses: u64) -> bool {
     let (clients, workers) = divided(threads);
     match series {
         Tables::Structures(_, _, Some(size)) => size <= workers,
@@ -216,6 +216,6 @@ pub(super) fn tpcc_by_threads(head: Head, args: &DomainsTpccThreadsArgs, most: u
         grid(head, title, &series, &positions, |series, threads| tpcc_point(of, *series, *threads, *remote));
     figure
         .points
-        .retain(|point| is_possible(series[point.series].1, positions[point.position].1, of.warehouses));
+        .retain(|point| has_threads(series[point.series].1, positions[point.position].1, of.warehouses));
     figure
 }
