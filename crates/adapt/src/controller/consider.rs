@@ -430,8 +430,14 @@ impl Controller {
         if trigger.is_more_samples() {
             self.made_from = Some(self.considered);
         }
-        if !matches!(reason, KeepReason::TooFewSamples | KeepReason::ToBeConfirmed) {
-            let is_of_swing = matches!(trigger, Trigger::Swing { .. });
+        let is_of_swing = matches!(trigger, Trigger::Swing { .. });
+        let is_answer = match reason {
+            KeepReason::TooFewSamples | KeepReason::ToBeConfirmed => false,
+            // A load that stays where it moved to last is planned for by itself, as soon as the intervals before are forgotten.
+            KeepReason::InFlux => is_of_swing,
+            _ => true,
+        };
+        if is_answer {
             self.rejected = Some(Rejected { situation: self.situation(), is_of_swing });
         }
         let predicted = plan.map(|(plan, wanted)| self.predicted(plan, wanted));
@@ -615,7 +621,7 @@ pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ControllerSettings;
+    use super::super::{ControllerSettings, Verdict};
     use super::*;
     use crate::ids::WorkerIndex;
     use crate::trace::{PartitionTrace, TRACE_FORMAT, TableTrace};
@@ -657,6 +663,20 @@ mod tests {
         controller.repartition(trigger, plan, 0.05, Kind::ForGain);
         controller.growth.learn(-0.1, true);
         controller.growth.sure_gain(0.03).is_some()
+    }
+
+    #[test]
+    fn that_no_scheme_is_better_for_a_load_that_moves_is_no_answer_once_it_stays() {
+        let keep = |trigger: Trigger, reason: KeepReason| {
+            let mut controller = Controller::new(ControllerSettings::default()).expect("settings");
+            controller.keep(trigger, None, reason);
+            controller.unless_rejected(trigger)
+        };
+        let fell = Trigger::ThroughputChanged { from_tps: 2.0, to_tps: 1.0 };
+        assert_eq!(keep(fell, KeepReason::InFlux), Verdict::Evaluate(fell));
+        assert!(matches!(keep(fell, KeepReason::GainTooSmall), Verdict::Wait(_)));
+        let swing = Trigger::Swing { over_mean: 1.0 };
+        assert!(matches!(keep(swing, KeepReason::InFlux), Verdict::Wait(_)), "stripes are no better");
     }
 
     #[test]
