@@ -286,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// How long the gaps are depends on what else the machine does; that no call is lost or doubled does not.
+    /// Lengths of gaps depend on what else the machine does; that no call is lost or doubled does not.
     #[test]
     fn calls_go_on_while_domains_change() {
         let machine = Machine::live(&LiveOptions::new(None));

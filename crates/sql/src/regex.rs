@@ -28,7 +28,7 @@ const STATES_MAX: usize = 20_000;
 /// The steps between looks at whether a search is to go on: less than a millisecond.
 const STEPS: usize = 1 << 16;
 
-/// Whoever may have a search end.
+/// An observer that may have a search end.
 pub(crate) trait Watch {
     /// Returns the error with which the search is to end now, if it is.
     fn check(&self) -> Result<(), SqlError>;

@@ -90,22 +90,24 @@ impl Admission {
         if self.is_limited() && now < self.pause_ends.get() && self.increase.get() == 1 {
             return;
         }
-        if !self.is_limited() {
-            self.progress.set(now);
-        }
-        self.limit.set((self.limit.get().min(under_way) / 2).max(1));
-        self.increase.set(1);
-        self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
+        self.limit_to(now, (self.limit.get().min(under_way) / 2).max(1));
     }
 
     /// Limits the transactions, if there is no limit yet: so many wait for locks that more of them would make a jam before the first deadlock is found.
     fn close(&self, now: Ticks, limit: usize) {
         if !self.is_limited() {
-            self.progress.set(now);
-            self.limit.set(limit);
-            self.increase.set(1);
-            self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
+            self.limit_to(now, limit);
         }
+    }
+
+    /// Sets the limit, and begins a pause.
+    fn limit_to(&self, now: Ticks, limit: usize) {
+        if !self.is_limited() {
+            self.progress.set(now);
+        }
+        self.limit.set(limit);
+        self.increase.set(1);
+        self.pause_ends.set(Ticks(now.0.saturating_add(self.pause.0)));
     }
 
     /// Raises the limit, if a pause has passed without a deadlock, or without the end of any transaction while some wait. Returns

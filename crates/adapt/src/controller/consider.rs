@@ -621,40 +621,18 @@ pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::flux::tests::trace;
     use super::super::{ControllerSettings, Verdict};
     use super::*;
     use crate::ids::WorkerIndex;
-    use crate::trace::{PartitionTrace, TRACE_FORMAT, TableTrace};
     use atrapos_topology::Machine;
-
-    fn trace() -> WorkloadTrace {
-        let partition = |worker: u32| PartitionTrace {
-            worker: WorkerIndex(worker),
-            cost_cycles: vec![100; 2],
-            starts: Vec::new(),
-            rows: Vec::new(),
-        };
-        WorkloadTrace {
-            format: TRACE_FORMAT.into(),
-            seconds: 1.0,
-            workers: 2,
-            machine: None,
-            samples: Some(100_000),
-            dispersion: 1.0,
-            busy_cycles: Vec::new(),
-            in_place_cycles: 0,
-            tables: vec![TableTrace { name: "t".into(), partitions: vec![partition(0), partition(1)] }],
-            sync_points: Vec::new(),
-            classes: Vec::new(),
-        }
-    }
 
     /// Returns whether something is learnt of an end that grows from a change that was made for a gain.
     fn learns(trigger: Trigger, mixed: bool) -> bool {
         let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
         let platform = Platform::for_workers(&machine, 2).expect("a platform");
-        let (workload, today) =
-            (trace().workload().expect("a workload"), trace().scheme().expect("a scheme"));
+        let trace = trace(0);
+        let (workload, today) = (trace.workload().expect("a workload"), trace.scheme().expect("a scheme"));
         let weights = Weights::default();
         let plan =
             plan_to(&workload, &platform, &today, today.clone(), &weights).expect("a scheme that fits");

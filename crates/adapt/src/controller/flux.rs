@@ -333,7 +333,7 @@ pub(super) struct Strain {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::memory::Rejected;
     use super::super::{Controller, ControllerSettings, Trigger, Verdict, WaitReason};
     use super::*;
@@ -344,7 +344,7 @@ mod tests {
     const INTERVAL_MAX_NS: u128 = 8 * SECOND as u128;
 
     /// A thousand keys in two partitions of ten slices, a hundred keys of which, from `hot` on, have nearly all of the load.
-    fn trace(hot: u64) -> WorkloadTrace {
+    pub(in crate::controller) fn trace(hot: u64) -> WorkloadTrace {
         let partition = |worker: u32| {
             let starts = (0..10).map(|slice| 500 * u64::from(worker) + 50 * slice);
             let cost = |start: u64| {

@@ -49,13 +49,17 @@ fn try_all(workload: &Workload, platform: &Platform, slices: usize) -> f64 {
     best
 }
 
-/// A random machine and workload, with the least objective of all schemes, of which there are about six thousand at most.
-fn random_case(seed: u64) -> (&'static str, Platform, Workload, f64) {
+/// Slices of a table by the number of workers: about six thousand schemes at most, and a thousand.
+const SLICES: [usize; 5] = [0, 0, 12, 7, 6];
+const FEW_SLICES: [usize; 5] = [0, 0, 9, 6, 5];
+
+/// A random machine and workload of up to so many tables, with the least objective of all schemes.
+fn random_case(seed: u64, slices: [usize; 5], tables_max: u64) -> (&'static str, Platform, Workload, f64) {
     let mut random = Random(seed);
     let machine = MACHINES[random.below(MACHINES.len() as u64) as usize];
     let platform = platform(machine);
-    let slices = [0, 0, 12, 7, 6][platform.worker_count()];
-    let tables = 1 + random.below(3) as usize;
+    let slices = slices[platform.worker_count()];
+    let tables = 1 + random.below(tables_max) as usize;
     let workload = random_workload(&mut random, tables, slices);
     let best = try_all(&workload, &platform, slices);
     (machine, platform, workload, best)
@@ -64,7 +68,7 @@ fn random_case(seed: u64) -> (&'static str, Platform, Workload, f64) {
 #[test]
 fn the_search_is_within_five_percent_of_all_schemes() {
     for seed in 0..200 {
-        let (machine, platform, workload, best) = random_case(seed);
+        let (machine, platform, workload, best) = random_case(seed, SLICES, 3);
         let found = search(&workload, &platform, None, &Settings::default()).expect("a scheme");
         let found = objective(&workload, &platform, &found);
         assert!(found <= best * 1.05 + 1e-9, "seed {seed} on {machine}: found {found}, best {best}");
@@ -77,7 +81,7 @@ fn what_a_controller_finds_is_within_five_percent_or_a_trifle_of_all_schemes() {
     let planning = ControllerSettings::default().planning;
     let (mut worse, mut without) = (0, 0);
     for seed in 0..200 {
-        let (_, platform, workload, best) = random_case(seed);
+        let (_, platform, workload, best) = random_case(seed, SLICES, 3);
         let is_worse = |planning: &Settings| {
             let found = search(&workload, &platform, None, planning).expect("a scheme");
             objective(&workload, &platform, &found) > best + f64::max(0.05 * best, 0.01) + 1e-9
@@ -92,13 +96,7 @@ fn what_a_controller_finds_is_within_five_percent_or_a_trifle_of_all_schemes() {
 #[test]
 fn the_exact_program_finds_what_trying_all_schemes_finds() {
     for seed in 1000..1020 {
-        let mut random = Random(seed);
-        let machine = MACHINES[random.below(MACHINES.len() as u64) as usize];
-        let platform = platform(machine);
-        let slices = [0, 0, 9, 6, 5][platform.worker_count()];
-        let tables = 1 + random.below(2) as usize;
-        let workload = random_workload(&mut random, tables, slices);
-        let best = try_all(&workload, &platform, slices);
+        let (machine, platform, workload, best) = random_case(seed, FEW_SLICES, 2);
         let exact = solve_exactly(&workload, &platform, &Settings::default(), SECONDS_MAX)
             .unwrap_or_else(|error| panic!("seed {seed} on {machine}: {error}"));
         let difference = (exact.objective - best).abs();

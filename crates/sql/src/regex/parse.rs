@@ -19,7 +19,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Sets the option of a letter; returns false if there is none.
+    /// Sets the option of a letter; returns false if there is none. Those that would need matches to be tried out are refused.
     pub(crate) fn set(&mut self, letter: char) -> Result<bool, SqlError> {
         match letter {
             'b' | 'e' => {
@@ -143,7 +143,7 @@ impl Deref for Row {
     }
 }
 
-/// What a part prefers to match.
+/// The preference of a part among its matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taste {
     Long,
@@ -229,7 +229,7 @@ impl Parser {
         begins
     }
 
-    /// What says how the text is read: `***=`, `***:` and options such as `(?i)`.
+    /// Reads what says how the text is to be read: `***=`, `***:` and options such as `(?i)`.
     fn director(&mut self) -> Result<(), SqlError> {
         if self.options.is_literal {
             return Ok(());
@@ -434,7 +434,7 @@ impl Parser {
         })
     }
 
-    /// What a backslash outside of brackets begins.
+    /// Parses what a backslash outside of brackets begins.
     fn escaped(&mut self) -> Result<Part, SqlError> {
         let c = self.peek().ok_or_else(|| invalid("invalid escape \\ sequence"))?;
         let place = match c {

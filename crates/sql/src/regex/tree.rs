@@ -1,4 +1,4 @@
-//! How a match is divided among the parts of its expression, to find its groups.
+//! Division of a match among the parts of its expression, to find its groups.
 //!
 //! Follows the structure that PostgreSQL's library gives to an expression: neighbours without groups that have one taste are one part, and
 //! a group that is repeated is a part that repeats it once less, with the group behind it.

@@ -1,7 +1,9 @@
 //! Conflicts of a request in one lock table: with holders, and with waiters that have an earlier place in the queue. It
 //! changes nothing.
 
-use super::{Asked, LockMode, LockTable, LockTarget, LockTicket, RangeHolder, TxnId, contains, overlap};
+use super::{
+    Asked, LockMode, LockTable, LockTarget, LockTicket, Queue, RangeHolder, TxnId, contains, overlap,
+};
 use crate::KeyBuf;
 
 impl LockTable {
@@ -44,7 +46,7 @@ impl LockTable {
         match target {
             LockTarget::Key(key) => {
                 let Some(lock) = self.keys.get(key) else { return };
-                let Some(at) = self.place_of(owner, key, ticket) else { return };
+                let Some(at) = self.place_of(owner, key, &lock.queue, ticket) else { return };
                 let (mode, rank) = (lock.queue[at].mode, lock.queue[at].rank);
                 let mut stood_for = false;
                 for waiter in lock.queue.iter().take(at).rev() {
@@ -78,8 +80,7 @@ impl LockTable {
 
     /// The place of a request in the queue of a key, found by the rank of what its owner has asked for: queues of thousands are asked for each
     /// of their places.
-    fn place_of(&self, owner: TxnId, key: &KeyBuf, ticket: LockTicket) -> Option<usize> {
-        let queue = &self.keys.get(key)?.queue;
+    fn place_of(&self, owner: TxnId, key: &KeyBuf, queue: &Queue, ticket: LockTicket) -> Option<usize> {
         let of_key = |asked: &&Asked| matches!(&asked.target, LockTarget::Key(asked) if asked == key);
         self.asked.get(&owner)?.iter().filter(of_key).find_map(|asked| {
             let place = queue.partition_point(|waiter| waiter.rank < asked.rank);

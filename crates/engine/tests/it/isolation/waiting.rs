@@ -374,6 +374,22 @@ fn jam(
     (0..500).map(submit).collect()
 }
 
+/// Submits a transaction that changes a key, and ends once the door is open.
+fn hold(
+    db: &atrapos::Database,
+    items: atrapos::TableRef<Items>,
+    key: u64,
+    door: &Arc<Door>,
+) -> atrapos::Submitted<()> {
+    let door = Arc::clone(door);
+    let holding = async move |tx: &mut atrapos::Tx<'_>| {
+        tx.update(items, key, |row| row.value += 1).await?;
+        tx.wait_for(door.pass()).await;
+        Ok(())
+    };
+    db.submit(items.at(&key), holding).unwrap()
+}
+
 #[test]
 fn transactions_are_held_back_where_deadlocks_are_frequent_and_all_commit() {
     let mut engine = Engine::threads(items(), 2);
@@ -399,13 +415,7 @@ fn a_transaction_that_is_held_back_runs_though_those_under_way_wait_for_it() {
     let items = engine.table::<Items>();
     let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
     let door = Arc::new(Door::default());
-    let behind_door = Arc::clone(&door);
-    let holding = async move |tx: &mut atrapos::Tx<'_>| {
-        tx.update(items, 90, |row| row.value += 1).await?;
-        tx.wait_for(behind_door.pass()).await;
-        Ok(())
-    };
-    let holder = db.submit(items.at(&90), holding).unwrap();
+    let holder = hold(&db, items, 90, &door);
     // All of them wait for the holder in the end, on either worker.
     let waiting = jam(&db, items, &(0..40).chain(50..80).collect::<Vec<u64>>(), Some(90));
     for (home, elsewhere) in [(45_u64, 95_u64), (95, 45)] {
@@ -428,18 +438,12 @@ fn who_would_join_a_crowd_that_waits_for_locks_is_held_back_before_any_deadlock(
     let items = engine.table::<Items>();
     let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
     let door = Arc::new(Door::default());
-    let behind_door = Arc::clone(&door);
-    let holding = async move |tx: &mut atrapos::Tx<'_>| {
-        tx.update(items, 1, |row| row.value += 1).await?;
-        tx.wait_for(behind_door.pass()).await;
-        Ok(())
-    };
     let submit_all = |count: usize| {
         let one =
             async move |tx: &mut atrapos::Tx<'_>| tx.update(items, 1, |row| row.value += 1).await.map(drop);
         (0..count).map(|_| db.submit(items.at(&1), one).unwrap()).collect::<Vec<_>>()
     };
-    let holder = db.submit(items.at(&1), holding).unwrap();
+    let holder = hold(&db, items, 1, &door);
     let few = submit_all(100);
     wait_until(|| db.statistics().lock_waits >= 100);
     assert_eq!(db.statistics().held_back, 0, "a hundred are no crowd");
