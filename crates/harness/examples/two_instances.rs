@@ -121,7 +121,7 @@ fn start(
 async fn run_one(session: &Session, state: &mut <Micro as Workload>::State, transactions: u64) -> u64 {
     let mut committed = 0;
     for _ in 0..transactions {
-        let (_, outcome) = pin!(Micro::transaction(Client::Session(session, None), state)).await;
+        let (_, outcome) = pin!(Micro::transaction(&Client::Session(session, None), state)).await;
         committed += u64::from(outcome.is_ok());
     }
     committed

@@ -84,7 +84,7 @@ pub fn flows<W: Workload>(workload: &W) -> Result<Vec<RecordedFlow>, FlowError> 
     for configuration in &configurations {
         let mut state = configuration.state(&db, Reach::Everywhere, 0)?;
         for _ in 0..TRANSACTIONS {
-            let (class, _) = block_on(W::transaction(Client::Blocking(&client), &mut state));
+            let (class, _) = block_on(W::transaction(&Client::Blocking(&client), &mut state));
             if let Some(run) = client.last.take() {
                 classes[class.index()].add(run?)?;
             }

@@ -32,7 +32,7 @@ use atrapos_workloads::{Client, KeyChoice, Reach, Workload};
 async fn run_one<W: Workload>(session: &Session, state: &mut W::State, transactions: u64) -> u64 {
     let mut completed = 0;
     for _ in 0..transactions {
-        let (_, outcome) = pin!(W::transaction(Client::Session(session, None), state)).await;
+        let (_, outcome) = pin!(W::transaction(&Client::Session(session, None), state)).await;
         completed += u64::from(outcome.is_ok());
     }
     completed

@@ -43,13 +43,13 @@ impl<'a> Client<'a> {
         reason = "an `async fn` copies what it is given when it is first polled"
     )]
     pub fn run<P: StoredProcedure>(
-        self,
+        &'a self,
         tables: &'a P::Tables,
         procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
         async move {
             let mut outcome = Err(Abort::UNFINISHED);
-            match self {
+            match *self {
                 Client::Session(session, known) => {
                     let route;
                     let rest = if let Some(known) = known {
@@ -75,12 +75,12 @@ impl<'a> Client<'a> {
     /// # Errors
     /// The errors of [`run`](Client::run).
     pub async fn run_apart<P: StoredProcedure>(
-        self,
+        &self,
         tables: &P::Tables,
         procedure: &P,
     ) -> Result<P::Result, Abort> {
         let mut outcome = Err(Abort::UNFINISHED);
-        match self {
+        match *self {
             Client::Session(session, _) => {
                 let route = procedure.home(tables);
                 if let Some(rest) = session.begin_stored(&route, tables, procedure, &mut outcome) {

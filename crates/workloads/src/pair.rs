@@ -251,7 +251,7 @@ impl Workload for Pair {
     }
 
     #[inline]
-    async fn transaction(client: Client<'_>, state: &mut PairState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: &Client<'_>, state: &mut PairState) -> (ClassId, Result<Outcome, Abort>) {
         let a = state.own.nth(state.random.below(state.own.len()));
         if let Some(last) = state.mirrored_at {
             let read = ReadMirrored { a, b: last - a };

@@ -262,7 +262,7 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// Chooses the next transaction of a client unless it was [drawn](Workload::draw_ahead) before, runs it, and returns its class and
     /// its outcome.
     fn transaction(
-        client: Client<'_>,
+        client: &Client<'_>,
         state: &mut Self::State,
     ) -> impl Future<Output = (ClassId, Result<Outcome, Abort>)>;
 

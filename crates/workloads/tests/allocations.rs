@@ -84,7 +84,7 @@ const GROWN_MAX: u64 = TRANSACTIONS_OF_MANY as u64 / 100;
 
 async fn run_some<W: Workload>(session: &Session, state: &mut W::State, transactions: usize) {
     for _ in 0..transactions {
-        let (_, outcome) = pin!(W::transaction(Client::Session(session, None), state)).await;
+        let (_, outcome) = pin!(W::transaction(&Client::Session(session, None), state)).await;
         assert!(outcome.is_ok(), "{outcome:?}");
     }
 }

@@ -60,14 +60,14 @@ impl<W: Workload> AnyClient for ClientOf<W> {
     }
 
     fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd {
-        run_thread::<W>(Client::Blocking(&Outside::new(db)), &mut self.0, recorder)
+        run_thread::<W>(&Client::Blocking(&Outside::new(db)), &mut self.0, recorder)
     }
 
     fn run_shared(&mut self, client: &dyn SharedClient, recorder: &Recorder, pipeline: usize) -> ClientEnd {
         if pipeline > 1 {
             return run_pipelined::<W>(client, &mut self.0, recorder, pipeline);
         }
-        run_thread::<W>(Client::Shared(client), &mut self.0, recorder)
+        run_thread::<W>(&Client::Shared(client), &mut self.0, recorder)
     }
 }
 
@@ -273,9 +273,10 @@ async fn run_transactions<W: Workload>(
         let mut suspended = false;
         let (mut now, mut aborted) = (began, None);
         {
+            let client = Client::Session(session, known);
             // Pinned where it is made: handed to another function, the whole future would be copied. Its outcome is counted
             // where it is returned, for the same reason.
-            let mut transaction = pin!(W::transaction(Client::Session(session, known), state));
+            let mut transaction = pin!(W::transaction(&client, state));
             poll_fn(|context| {
                 let polled = transaction.as_mut().poll(context);
                 let Poll::Ready((class, outcome)) = &polled else {
@@ -316,7 +317,7 @@ async fn run_transactions<W: Workload>(
     Ok(())
 }
 
-fn run_thread<W: Workload>(client: Client<'_>, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
+fn run_thread<W: Workload>(client: &Client<'_>, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
     let clock = Clock::real();
     let mut began = clock.now();
     while !recorder.is_stopped() {
@@ -399,7 +400,7 @@ fn run_pipelined<W: Workload>(
         }
         pipeline.make_room(room)?;
         let began = clock.now();
-        let (class, outcome) = block_on(W::transaction(Client::Shared(client), state));
+        let (class, outcome) = block_on(W::transaction(&Client::Shared(client), state));
         let (ticket, now) = (client.take_ticket(), clock.now());
         match outcome {
             Ok(outcome) => pipeline.committed.push_back(Committed { class, outcome, began, ticket }),

@@ -90,7 +90,7 @@ impl<W: Workload> Workload for Shifting<W> {
     /// Returns the setting's own future: a future of this type around it would only be another copy of it.
     #[inline]
     fn transaction(
-        client: Client<'_>,
+        client: &Client<'_>,
         state: &mut Self::State,
     ) -> impl Future<Output = (ClassId, Result<Outcome, Abort>)> {
         let setting = state.dial.load(Ordering::Relaxed);

@@ -316,7 +316,7 @@ impl Workload for Micro {
     }
 
     #[inline]
-    async fn transaction(client: Client<'_>, state: &mut MicroState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: &Client<'_>, state: &mut MicroState) -> (ClassId, Result<Outcome, Abort>) {
         let (is_multisite, rows) = state.rows.choose();
         let table = state.table;
         let outcome = match state.kind {

@@ -230,7 +230,7 @@ impl Workload for SmallBank {
     // One function for all classes, as in TATP: a future inside another costs a copy of it.
     #[inline]
     async fn transaction(
-        client: Client<'_>,
+        client: &Client<'_>,
         state: &mut SmallBankState,
     ) -> (ClassId, Result<Outcome, Abort>) {
         let (tables, parameters) = (state.tables, &mut state.parameters);

@@ -234,7 +234,7 @@ impl Workload for Tatp {
     // One function for all classes: a future inside another costs a copy of it. Rows that no code reads pass through
     // `black_box`, so that they are returned all the same.
     #[inline]
-    async fn transaction(client: Client<'_>, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: &Client<'_>, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
         let TatpState { tables, parameters, drawn } = state;
         let request = drawn.pop().unwrap_or_else(|| Request::draw(parameters));
         let outcome = match &request {

@@ -247,7 +247,7 @@ impl Workload for Tpcb {
     }
 
     #[inline]
-    async fn transaction(client: Client<'_>, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: &Client<'_>, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
         let (tables, request) = (state.tables, state.parameters.request());
         let class = if request.is_remote() { REMOTE } else { LOCAL };
         let time_ns = state.clock.ns(state.clock.now());

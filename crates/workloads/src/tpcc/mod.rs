@@ -390,7 +390,7 @@ impl Workload for Tpcc {
     // One function for all classes: a future inside another costs a copy of it. A result that no code reads passes
     // through `black_box`, so that it is returned all the same.
     #[inline]
-    async fn transaction(client: Client<'_>, state: &mut TpccState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: &Client<'_>, state: &mut TpccState) -> (ClassId, Result<Outcome, Abort>) {
         let now = state.moment();
         let TpccState { tables, parameters, terminal, .. } = state;
         let tables = *tables;
@@ -454,7 +454,7 @@ fn is_rolled_back(abort: &Abort) -> bool {
 
 /// Runs Stock-Level, each statement in a transaction of its own.
 async fn count_low_stock(
-    client: Client<'_>,
+    client: &Client<'_>,
     tables: Tables,
     w_id: u16,
     d_id: u8,
@@ -471,7 +471,7 @@ async fn count_low_stock(
 
 /// Delivers the oldest order of every district of a warehouse, each in a transaction of its own.
 async fn deliver_all(
-    client: Client<'_>,
+    client: &Client<'_>,
     tables: Tables,
     request: DeliveryRequest,
     now: Moment,

@@ -324,7 +324,7 @@ impl<R: Record> Workload for Ycsb<R> {
 
     // One function for all classes, as in TATP: a future inside another costs a copy of it.
     #[inline]
-    async fn transaction(client: Client<'_>, state: &mut YcsbState<R>) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: &Client<'_>, state: &mut YcsbState<R>) -> (ClassId, Result<Outcome, Abort>) {
         if state.operations > 1 {
             return several(client, state).await;
         }
@@ -369,7 +369,7 @@ impl<R: Record> Workload for Ycsb<R> {
 
 /// Runs a transaction of several operations.
 async fn several<R: Record>(
-    client: Client<'_>,
+    client: &Client<'_>,
     state: &mut YcsbState<R>,
 ) -> (ClassId, Result<Outcome, Abort>) {
     let (table, keys, order) = (state.table, state.keys, state.order);

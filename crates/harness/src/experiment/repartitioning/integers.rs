@@ -141,7 +141,10 @@ impl Workload for Integers {
     }
 
     #[inline]
-    async fn transaction(client: Client<'_>, state: &mut IntegersState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(
+        client: &Client<'_>,
+        state: &mut IntegersState,
+    ) -> (ClassId, Result<Outcome, Abort>) {
         let (table, key) = (state.table, state.keys.nth(state.random.below(state.keys.len())));
         let add = AddOne { key };
         let outcome = match client.run(&table, &add).await {

@@ -265,7 +265,7 @@ fn clients_repeat_by_seed() {
         let outside = atrapos_harness::Outside::new(&db);
         let client = atrapos_workloads::Client::Blocking(&outside);
         for _ in 0..200 {
-            let mut transaction = std::pin::pin!(Tpcc::transaction(client, &mut state));
+            let mut transaction = std::pin::pin!(Tpcc::transaction(&client, &mut state));
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(transaction.as_mut().poll(&mut context).is_ready(), "a client outside blocks");
         }
