@@ -3,7 +3,10 @@
 //! An abort is an outcome, not an error of the engine: the reasons form a closed list, each is counted per worker, and
 //! each comes with advice for the caller.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::fmt;
+use std::sync::Arc;
 
 /// The closed list of reasons for which a transaction aborts. Every abort is counted under one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,16 +171,47 @@ impl fmt::Display for AbortReason {
 
 /// The outcome of a transaction that did not commit: nothing of it remains in the database, unless the reason says that this is not
 /// known.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Abort {
+///
+/// One word, whose drop hands it over by value: every operation returns a `Result` with an abort in it, and so small a one stays in
+/// registers, where a larger one is written to memory and copied on its way to the procedure.
+#[derive(Clone)]
+pub struct Abort(Option<Arc<Cause>>);
+
+/// What an abort says.
+#[derive(PartialEq, Eq)]
+struct Cause {
     reason: AbortReason,
-    detail: Detail,
+    detail: Cow<'static, str>,
 }
 
-#[derive(Clone, PartialEq, Eq)]
-enum Detail {
-    Static(&'static str),
-    Owned(Box<str>),
+/// What [`Abort::UNFINISHED`] says.
+static UNFINISHED: Cause =
+    Cause { reason: AbortReason::Misuse, detail: Cow::Borrowed("the procedure did not end") };
+
+/// Number of fixed sentences that a thread keeps the cause of.
+const KEPT: usize = 64;
+
+thread_local! {
+    /// The causes with fixed sentences that this thread has made, each at a place that follows from where its sentence is: an abort
+    /// that comes again allocates nothing.
+    static FIXED: RefCell<[Option<Arc<Cause>>; KEPT]> = const { RefCell::new([const { None }; KEPT]) };
+}
+
+impl Cause {
+    /// Returns the cause with a reason and a fixed sentence, the one of an earlier call if it is kept.
+    fn fixed(reason: AbortReason, why: &'static str) -> Arc<Cause> {
+        let make = || Arc::new(Cause { reason, detail: Cow::Borrowed(why) });
+        let find = |kept: &RefCell<[Option<Arc<Cause>>; KEPT]>| {
+            let kept = &mut kept.borrow_mut()[(why.as_ptr().addr() / 8 + reason as usize) % KEPT];
+            match kept {
+                Some(cause) if cause.reason == reason && std::ptr::eq(&raw const *cause.detail, why) => {}
+                _ => *kept = Some(make()),
+            }
+            kept.clone()
+        };
+        // A thread that ends keeps none any more.
+        FIXED.try_with(find).ok().flatten().unwrap_or_else(make)
+    }
 }
 
 impl Abort {
@@ -189,20 +223,22 @@ impl Abort {
 
     /// Placeholder for the outcome of a procedure that has not ended; it is never returned.
     #[doc(hidden)]
-    pub const UNFINISHED: Abort =
-        Abort { reason: AbortReason::Misuse, detail: Detail::Static("the procedure did not end") };
+    pub const UNFINISHED: Abort = Abort(None);
 
     /// Creates an abort with a reason and a fixed sentence.
+    #[cold]
+    #[inline(never)]
     #[doc(hidden)]
     pub fn because(reason: AbortReason, why: &'static str) -> Abort {
-        Abort { reason, detail: Detail::Static(why) }
+        Abort(Some(Cause::fixed(reason, why)))
     }
 
     /// Creates an abort with a reason and a sentence made for it.
     #[cold]
+    #[inline(never)]
     #[doc(hidden)]
     pub fn explained(reason: AbortReason, why: impl Into<String>) -> Abort {
-        Abort { reason, detail: Detail::Owned(why.into().into_boxed_str()) }
+        Abort(Some(Arc::new(Cause { reason, detail: Cow::Owned(why.into()) })))
     }
 
     /// Creates the abort of a transaction or request that arrives while the database closes.
@@ -212,25 +248,50 @@ impl Abort {
         Abort::because(AbortReason::ShuttingDown, "the database is shutting down; open it again to go on")
     }
 
+    fn cause(&self) -> &Cause {
+        self.0.as_deref().unwrap_or(&UNFINISHED)
+    }
+
     /// The reason, from the closed list.
     #[must_use]
     pub fn reason(&self) -> AbortReason {
-        self.reason
+        self.cause().reason
     }
 
     /// The reason in one sentence.
     #[must_use]
     pub fn detail(&self) -> &str {
-        match &self.detail {
-            Detail::Static(why) => why,
-            Detail::Owned(why) => why,
+        &self.cause().detail
+    }
+}
+
+impl PartialEq for Abort {
+    fn eq(&self, other: &Abort) -> bool {
+        self.cause() == other.cause()
+    }
+}
+
+impl Eq for Abort {}
+
+impl Drop for Abort {
+    /// Takes the cause out, so that nothing points to where the abort is: that place can be registers.
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(cause) = self.0.take() {
+            release(cause);
         }
     }
 }
 
+#[cold]
+#[inline(never)]
+fn release(cause: Arc<Cause>) {
+    drop(cause);
+}
+
 impl fmt::Display for Abort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "transaction aborted ({}): {}", self.reason, self.detail())
+        write!(f, "transaction aborted ({}): {}", self.reason(), self.detail())
     }
 }
 
@@ -251,6 +312,30 @@ mod tests {
         for (at, reason) in AbortReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, at);
         }
+    }
+
+    #[test]
+    fn aborts_with_a_fixed_sentence_share_their_cause() {
+        const LOW: &str = "the balance is too low";
+        let cause = |abort: &Abort| abort.0.as_ref().map(Arc::as_ptr);
+        let first = Abort::user(LOW);
+        assert_eq!(cause(&first), cause(&Abort::user(LOW)));
+        let misuse = Abort::because(AbortReason::Misuse, LOW);
+        assert_ne!(cause(&first), cause(&misuse));
+        assert_ne!(first, misuse);
+        assert_eq!(first, Abort::explained(AbortReason::User, LOW));
+        assert_eq!(misuse.reason(), AbortReason::Misuse);
+        // More sentences than are kept: each abort says its own.
+        let places = "x".repeat(20 * KEPT).leak();
+        let aborts: Vec<Abort> = (1..places.len()).map(|at| Abort::user(&places[at..])).collect();
+        assert!(aborts.iter().enumerate().all(|(at, abort)| abort.detail().len() == places.len() - at - 1));
+    }
+
+    #[test]
+    fn an_abort_is_one_word() {
+        assert_eq!(size_of::<Abort>(), size_of::<usize>());
+        assert_eq!(size_of::<Result<Option<u64>, Abort>>(), 2 * size_of::<usize>());
+        assert_eq!(Abort::UNFINISHED.reason(), AbortReason::Misuse);
     }
 
     #[test]

@@ -302,6 +302,15 @@ impl<'w> DirectTx<'w> {
         }
     }
 
+    /// Gives up for an operation that has run, and that the procedure has not awaited.
+    #[cold]
+    #[inline(never)]
+    fn is_not_awaited(&mut self) {
+        if !matches!(self.stopped, Some(Stopped::GaveUp { .. })) {
+            self.stopped = Some(Stopped::GaveUp { leaves: false });
+        }
+    }
+
     /// Gives up, unless it has failed.
     fn give_up(&mut self) -> Abort {
         self.give_up_for(None)
@@ -326,6 +335,14 @@ impl<'w> DirectTx<'w> {
     #[inline(never)]
     fn fail(&mut self, abort: &Abort) {
         self.stopped.get_or_insert_with(|| Stopped::Failed(abort.clone()));
+    }
+
+    /// Remembers why the transaction has to abort, and returns it.
+    #[cold]
+    #[inline(never)]
+    fn failed(&mut self, abort: Abort) -> Abort {
+        self.fail(&abort);
+        abort
     }
 
     /// Runs an action without its dependents.
@@ -373,11 +390,11 @@ impl<'w> DirectTx<'w> {
         if self.is_recorded {
             touch(&mut self.memory.touched, (place, mode), &request.target, false);
         }
-        // Looked at where it is: handed to a closure and back, it would be copied.
-        if let Err(abort) = &done {
-            self.fail(abort);
+        // Not looked at by reference: its parts stay in registers until they are where the caller wants them.
+        match done {
+            Ok(output) => Ok(output),
+            Err(abort) => Err(self.failed(abort)),
         }
-        done
     }
 
     /// Returns the partition of an action if the action may run now, and the position of its key if that was looked up; `None` if
@@ -605,8 +622,8 @@ impl<R> Future for AtOnce<'_, '_, R> {
 impl<R> Drop for AtOnce<'_, '_, R> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.done.is_some() && !matches!(self.tx.stopped, Some(Stopped::GaveUp { .. })) {
-            self.tx.stopped = Some(Stopped::GaveUp { leaves: false });
+        if self.done.is_some() {
+            self.tx.is_not_awaited();
         }
     }
 }

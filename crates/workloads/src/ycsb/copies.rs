@@ -81,19 +81,27 @@ impl Default for Copies {
 }
 
 impl Drop for Copies {
-    #[inline]
+    /// Takes the memory out, so that nothing points to where the word is: that place can be a register.
+    #[inline(always)]
     fn drop(&mut self) {
-        let Some(mut memory) = self.0.take() else { return };
-        memory.keys.clear();
-        memory.bytes.clear();
-        // What is not kept is freed.
-        let _ = SPARE.try_with(|spare| {
-            let mut spare = spare.borrow_mut();
-            if spare.len() < KEPT && (1..=KEPT_BYTES).contains(&memory.bytes.capacity()) {
-                spare.push(memory);
-            }
-        });
+        if let Some(memory) = self.0.take() {
+            keep(memory);
+        }
     }
+}
+
+/// Keeps the memory of a copy for the next one of this thread.
+#[inline(never)]
+fn keep(mut memory: Box<Memory>) {
+    memory.keys.clear();
+    memory.bytes.clear();
+    // What is not kept is freed.
+    let _ = SPARE.try_with(|spare| {
+        let mut spare = spare.borrow_mut();
+        if spare.len() < KEPT && (1..=KEPT_BYTES).contains(&memory.bytes.capacity()) {
+            spare.push(memory);
+        }
+    });
 }
 
 #[cfg(test)]
