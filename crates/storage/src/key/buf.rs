@@ -111,14 +111,14 @@ impl KeyBuf {
         }
     }
 
-    /// Returns true if two keys are the same, in fewer instructions than `==` takes: unused bytes are compared, too. So it may be false
+    /// Returns true if two keys are the same, in fewer instructions than `==` takes: unused bytes may be compared, too. So it may be false
     /// for equal keys if one of them was longer before, or is on the heap.
     #[inline]
     #[must_use]
     pub fn is_surely(&self, other: &KeyBuf) -> bool {
         match (&self.0, &other.0) {
             (Repr::Inline { len, bytes }, Repr::Inline { len: other_len, bytes: other }) => {
-                len == other_len && bytes == other
+                len == other_len && are_same_words(bytes, other, *len)
             }
             (Repr::Heap(bytes), Repr::Heap(other)) => bytes == other,
             _ => false,
@@ -269,6 +269,15 @@ fn copy_words(to: &mut [u8; INLINE_KEY_BYTES], from: &[u8; INLINE_KEY_BYTES], le
     if len > 16 {
         to[16..].copy_from_slice(&from[16..]);
     }
+}
+
+/// Returns true if the words of two inline keys that their first `len` bytes reach into are the same, compared one after another for
+/// the reason of [`copy_words`].
+#[inline(always)]
+fn are_same_words(a: &[u8; INLINE_KEY_BYTES], b: &[u8; INLINE_KEY_BYTES], len: u8) -> bool {
+    let is_same = |from: usize| a[from..from + 8] == b[from..from + 8];
+    // The last word overlaps the one before.
+    is_same(0) && (len <= 8 || is_same(8)) && (len <= 16 || (is_same(16) && is_same(INLINE_KEY_BYTES - 8)))
 }
 
 impl Default for KeyBuf {
