@@ -94,6 +94,19 @@ impl<'a> Client<'a> {
     }
 }
 
+impl Client<'_> {
+    /// Lets the worker answer others that wait for it: between the transactions of a request that consists of several, which would
+    /// all run before otherwise.
+    #[inline]
+    pub async fn give_way(&self) {
+        if let Client::Session(session, _) = *self
+            && session.is_awaited()
+        {
+            session.yield_now().await;
+        }
+    }
+}
+
 impl std::fmt::Debug for Client<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -462,8 +462,10 @@ async fn count_low_stock(
 ) -> Result<Outcome, Abort> {
     let look = NextOrder { w_id, d_id };
     let next = client.run_apart(&tables, &look).await?;
+    client.give_way().await;
     let collect = RecentItems { w_id, d_id, next };
     let items = client.run_apart(&tables, &collect).await?;
+    client.give_way().await;
     let count = CountLow { w_id, items, threshold };
     let low = client.run_apart(&tables, &count).await;
     low.and_then(|low| succeeded(&black_box(low)))
@@ -481,6 +483,7 @@ async fn deliver_all(
     let next = client.run_apart(&tables, &look).await?;
     let mut delivered = 0;
     for (d_id, before) in (1..=DISTRICTS).zip(next) {
+        client.give_way().await;
         let deliver = Deliver { from: DeliverFrom { w_id, d_id, before, carrier_id, delivery_d: now } };
         delivered += u32::from(client.run_apart(&tables, &deliver).await?.is_some());
     }
