@@ -4,7 +4,7 @@
 //! each comes with advice for the caller.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
@@ -194,23 +194,23 @@ const KEPT: usize = 64;
 thread_local! {
     /// The causes with fixed sentences that this thread has made, each at a place that follows from where its sentence is: an abort
     /// that comes again allocates nothing.
-    static FIXED: RefCell<[Option<Arc<Cause>>; KEPT]> = const { RefCell::new([const { None }; KEPT]) };
+    static FIXED: [Cell<Option<Arc<Cause>>>; KEPT] = const { [const { Cell::new(None) }; KEPT] };
 }
 
 impl Cause {
     /// Returns the cause with a reason and a fixed sentence, the one of an earlier call if it is kept.
     fn fixed(reason: AbortReason, why: &'static str) -> Arc<Cause> {
+        let is_it =
+            |cause: &Arc<Cause>| cause.reason == reason && std::ptr::eq(&raw const *cause.detail, why);
         let make = || Arc::new(Cause { reason, detail: Cow::Borrowed(why) });
-        let find = |kept: &RefCell<[Option<Arc<Cause>>; KEPT]>| {
-            let kept = &mut kept.borrow_mut()[(why.as_ptr().addr() / 8 + reason as usize) % KEPT];
-            match kept {
-                Some(cause) if cause.reason == reason && std::ptr::eq(&raw const *cause.detail, why) => {}
-                _ => *kept = Some(make()),
-            }
-            kept.clone()
+        let find = |fixed: &[Cell<Option<Arc<Cause>>>; KEPT]| {
+            let kept = &fixed[(why.as_ptr().addr() / 8 + reason as usize) % KEPT];
+            let cause = kept.take().filter(is_it).unwrap_or_else(make);
+            kept.set(Some(Arc::clone(&cause)));
+            cause
         };
         // A thread that ends keeps none any more.
-        FIXED.try_with(find).ok().flatten().unwrap_or_else(make)
+        FIXED.try_with(find).unwrap_or_else(|_| make())
     }
 }
 
