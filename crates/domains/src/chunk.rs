@@ -23,7 +23,7 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use atrapos_runtime::prefetch_line_to_write;
+use atrapos_runtime::prefetch_to_write;
 
 use crate::operation::{GROUP_MAX, Group, Operation};
 use crate::structures::{Missing, Reach, Target};
@@ -258,9 +258,7 @@ impl<T: Target, R: 'static> Chunk<T, R> {
     #[inline(always)]
     pub(crate) fn prefetch(&self, tasks: usize) {
         let bytes = size_of::<Header>() + tasks * WORD;
-        for line in (0..bytes).step_by(LINE_BYTES) {
-            prefetch_line_to_write(self.header.as_ptr().cast::<u8>().wrapping_add(line));
-        }
+        prefetch_to_write(self.header.as_ptr().cast(), bytes);
     }
 
     /// Tasks that have not run.

@@ -177,14 +177,14 @@ impl fmt::Display for AbortReason {
 #[derive(Clone)]
 pub struct Abort(Option<Arc<Cause>>);
 
-/// What an abort says.
+/// Reason and sentence of an abort.
 #[derive(PartialEq, Eq)]
 struct Cause {
     reason: AbortReason,
     detail: Cow<'static, str>,
 }
 
-/// What [`Abort::UNFINISHED`] says.
+/// Reason and sentence of [`Abort::UNFINISHED`].
 static UNFINISHED: Cause =
     Cause { reason: AbortReason::Misuse, detail: Cow::Borrowed("the procedure did not end") };
 

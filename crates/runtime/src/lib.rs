@@ -63,7 +63,7 @@ pub use handle::{Handle, SubmitError};
 pub use host::{LocalFuture, ThreadHost};
 pub use park::Parker;
 pub use pool::{Runtime, RuntimeBuilder, ShutdownReport, StartError};
-pub use prefetch::{prefetch_line, prefetch_line_to_write};
+pub use prefetch::{prefetch_line, prefetch_to_write};
 pub use published::{Published, Snapshot};
 pub use pump::Pump;
 pub use stats::{Counter, WorkerSnapshot, WorkerStats};

@@ -23,9 +23,17 @@ pub fn prefetch_line(address: *const u8) {
     let _ = address;
 }
 
-/// Prefetches a cache line to be written: it is taken from other cores at once, not first shared with them. Has no effect but on time.
+/// Prefetches the cache lines that so many bytes from `address` on reach into, to be written. Has no effect but on time.
 #[inline(always)]
-pub fn prefetch_line_to_write(address: *const u8) {
+pub fn prefetch_to_write(address: *const u8, bytes: usize) {
+    for line in (0..bytes).step_by(CACHE_LINE) {
+        prefetch_line_to_write(address.wrapping_add(line));
+    }
+}
+
+/// Prefetches a cache line to be written: it is taken from other cores at once, not first shared with them.
+#[inline(always)]
+fn prefetch_line_to_write(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch does not access memory in any way a program can see; processors without this one take it for no operation.
     unsafe {

@@ -48,7 +48,7 @@ type Place = (bool, u64);
 pub struct Admission {
     /// The number of transactions under way at which no other begins; `usize::MAX` if there is no limit.
     limit: Cell<usize>,
-    /// What the next pause without a deadlock adds to the limit.
+    /// The number that the next pause without a deadlock adds to the limit.
     increase: Cell<usize>,
     /// The time at which the current pause ends.
     pause_ends: Cell<Ticks>,

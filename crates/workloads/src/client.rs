@@ -92,9 +92,7 @@ impl<'a> Client<'a> {
             Client::Shared(client) => run_shared(client, tables, procedure),
         }
     }
-}
 
-impl Client<'_> {
     /// Lets the worker answer others that wait for it: between the transactions of a request that consists of several, which would
     /// all run before otherwise.
     #[inline]

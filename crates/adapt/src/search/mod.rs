@@ -51,8 +51,9 @@ pub struct Settings {
 pub enum Annealing {
     /// Not at all.
     None,
-    /// For a quarter of the long time, in which what is found is as good in all but a few cases, and with a bound on the synchronization points that are looked at. It must save 1% of the work, which is less than
-    /// statistics of samples tell: what random changes fit to them beyond that is lost when others come.
+    /// For a quarter of the long time, in which what is found is as good in all but a few cases, and with a bound on the
+    /// synchronization points that are looked at. It must save 1% of the work, which is less than statistics of samples tell: what
+    /// random changes fit to them beyond that is lost when others come.
     Short,
     /// For longer than a plan for 80 workers takes: what is found is within a few percent of the optimum.
     Long,

@@ -166,12 +166,12 @@ fn until(mut come: impl FnMut() -> bool) {
     panic!("it does not come");
 }
 
-/// A task in `a` waits for one in `b`, whose structure then moves to `a`.
 /// Waits until tasks that other clients have submitted before have run: tasks of different clients have no order.
 fn until_it_is(client: &mut Client, moving: &Owned<u32>, value: u32) {
     until(|| client.call_blocking(moving, |moving| *moving).expect("it runs") == value);
 }
 
+/// A task in `a` waits for one in `b`, whose structure then moves to `a`.
 #[test]
 fn a_structure_that_moves_to_who_waits_ends_the_wait() {
     moves_to_who_waits(|client, moving| client.call_blocking(moving, |moving| *moving += 1));

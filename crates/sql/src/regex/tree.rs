@@ -33,7 +33,7 @@ enum Inner {
     Times(Box<Step>, Option<u32>),
 }
 
-/// What is known of a part without its text.
+/// Properties of a part that its expression alone tells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Traits {
     taste: Option<Taste>,
@@ -197,7 +197,7 @@ impl Division {
     }
 }
 
-/// What is divided.
+/// A search whose match is divided, and the looks that are left for that.
 struct Divided<'d> {
     search: &'d Search<'d>,
     left: &'d Cell<usize>,

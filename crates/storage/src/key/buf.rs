@@ -111,8 +111,8 @@ impl KeyBuf {
         }
     }
 
-    /// Returns true if two keys are the same, in fewer instructions than `==` takes: unused bytes may be compared, too. So it may be false
-    /// for equal keys if one of them was longer before, or is on the heap.
+    /// Returns true if two keys are the same, in fewer instructions than `==` takes: unused bytes may be compared, too. So it
+    /// may be false for equal keys if one of them was longer before, or is on the heap.
     #[inline]
     #[must_use]
     pub fn is_surely(&self, other: &KeyBuf) -> bool {

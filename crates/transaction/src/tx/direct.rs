@@ -305,7 +305,7 @@ impl<'w> DirectTx<'w> {
     /// Gives up for an operation that has run, and that the procedure has not awaited.
     #[cold]
     #[inline(never)]
-    fn is_not_awaited(&mut self) {
+    fn give_up_unawaited(&mut self) {
         if !matches!(self.stopped, Some(Stopped::GaveUp { .. })) {
             self.stopped = Some(Stopped::GaveUp { leaves: false });
         }
@@ -623,7 +623,7 @@ impl<R> Drop for AtOnce<'_, '_, R> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.done.is_some() {
-            self.tx.is_not_awaited();
+            self.tx.give_up_unawaited();
         }
     }
 }

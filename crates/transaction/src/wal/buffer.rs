@@ -10,10 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use atrapos_durability::wal::{Epoch, push_record};
 use atrapos_partition::planted::{Bug, planted};
-use atrapos_runtime::prefetch_line_to_write;
+use atrapos_runtime::prefetch_to_write;
 
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
+/// Bytes that are asked for ahead of a record, at most.
+const AHEAD_MAX: usize = 1024;
 
 /// See the module's introduction.
 #[derive(Debug)]
@@ -81,9 +81,11 @@ impl CommitBuffer {
         push_record(&mut waiting.records, epoch, changes);
         let (half, len) = (self.bytes_max / 2, waiting.records.len());
         let room = waiting.records.spare_capacity_mut();
-        let next = (room.as_ptr().cast::<u8>(), room.len().min(len - before));
+        let (next, next_max) = (room.as_ptr().cast(), room.len().min(AHEAD_MAX));
         drop(waiting);
-        fetch_for_next(next);
+        // The lines that a record as long as this one takes next: the flusher has read them on another core since they were written last,
+        // and the release of the lock would wait until this core may write them.
+        prefetch_to_write(next, next_max.min(len - before));
         Ok(Appended { epoch, is_filling: before <= half && len > half })
     }
 
@@ -108,18 +110,6 @@ impl CommitBuffer {
     /// Waits until no commit that began before is under way.
     pub(super) fn wait_for_commit(&self) {
         drop(self.lock());
-    }
-}
-
-/// Lines that are asked for ahead of a record.
-const AHEAD_MAX: usize = 16;
-
-/// Asks for the lines that a record as long as the latest one takes next. The flusher has read them on another core since they were
-/// written last, and the release of the lock would wait until this core may write them.
-#[inline]
-fn fetch_for_next((next, bytes): (*const u8, usize)) {
-    for line in 0..bytes.div_ceil(LINE_BYTES).min(AHEAD_MAX) {
-        prefetch_line_to_write(next.wrapping_add(line * LINE_BYTES));
     }
 }
 
