@@ -408,15 +408,14 @@ fn structures_lose_nothing_while_a_restless_controller_changes_their_domains() {
 
 type List = atrapos_domains::Owned<Vec<u64>>;
 
-/// Appends numbers from 0 to a list, with tasks that take so long that requests wait behind them whatever the machine does; returns how many.
+/// Appends numbers from 0 to a list; returns how many. Tasks sleep, so that the processing unit is the client's meanwhile, and requests wait
+/// behind them on a machine with other work, too.
 fn append(mut client: Client, list: &List, over: &AtomicBool) -> u64 {
     let (mut pushed, mut window) = (0, VecDeque::new());
     while !over.load(Ordering::Relaxed) {
         let number = pushed;
         let slow = move |list: &mut Vec<u64>| {
-            (0..20_000_u64).for_each(|step| {
-                std::hint::black_box(step);
-            });
+            std::thread::sleep(Duration::from_millis(3));
             list.push(number);
         };
         match client.try_call(list, slow) {
