@@ -39,18 +39,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// The share of the time that a worker must want a processing unit for its waiting to say anything.
-const DEMAND_MIN: f64 = 0.1;
-/// The share of a processing unit that must be left for a worker.
-const FIT_SHARE: f64 = 0.5;
-/// Number of times that the time until a worker is taken back doubles.
-const DOUBLINGS_MAX: u32 = 6;
-/// Number of such times after which a loss is not one soon after.
-const SOON: u64 = 8;
-
 /// Settings of the rules by which the loss of a processing unit is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct CoreSettings {
     /// The share of the processor time it wants below which a worker is stalled, over the share that the other workers get. Default 0.2: beside one other busy
     /// program it gets half, and the balance of loads sees to that.
@@ -62,6 +53,14 @@ pub struct CoreSettings {
     /// The time for which a processing unit must be fit before its worker is taken back, unless it was offline or taken, and is back for the first time.
     /// Default 5 s.
     pub return_time: Duration,
+    /// The share of the time that a worker must want a processing unit for its waiting to say anything. Default 0.1.
+    pub demand_min: f64,
+    /// The share of a processing unit that must be left for a worker. Default 0.5.
+    pub fit_share: f64,
+    /// Number of times that the time until a worker is taken back doubles. Default 6, at most 20.
+    pub return_doublings: u32,
+    /// Number of these times after which a loss is not one soon after. Default 8.
+    pub lost_again: u32,
 }
 
 impl Default for CoreSettings {
@@ -71,6 +70,10 @@ impl Default for CoreSettings {
             stall_time: Duration::from_secs(5),
             throttled_share: 0.05,
             return_time: Duration::from_secs(5),
+            demand_min: 0.1,
+            fit_share: 0.5,
+            return_doublings: 6,
+            lost_again: 8,
         }
     }
 }
@@ -95,6 +98,16 @@ impl CoreSettings {
         for (name, time) in [("stall_time", self.stall_time), ("return_time", self.return_time)] {
             if time > Duration::from_secs(86_400) {
                 return wrong(name, format!("{time:?}"), "give it at most a day");
+            }
+        }
+        for (name, share) in [("demand_min", self.demand_min), ("fit_share", self.fit_share)] {
+            if !(0.0..=1.0).contains(&share) {
+                return wrong(name, share.to_string(), "give it a share from 0 to 1");
+            }
+        }
+        for (name, count) in [("return_doublings", self.return_doublings), ("lost_again", self.lost_again)] {
+            if count > 20 {
+                return wrong(name, count.to_string(), "give it from 0 to 20");
             }
         }
         Ok(())
@@ -241,6 +254,7 @@ impl Watched {
 
 /// The views of two looks, one after the other.
 struct Between<'a> {
+    settings: CoreSettings,
     now_ns: u64,
     elapsed_ns: u64,
     before: &'a CoreSight,
@@ -260,14 +274,14 @@ impl Between<'_> {
             // A wait is counted when it is over.
             wanted = self.elapsed_ns as f64;
         }
-        (wanted >= DEMAND_MIN * self.elapsed_ns as f64 && wanted > 0.0).then(|| ran / wanted)
+        (wanted >= self.settings.demand_min * self.elapsed_ns as f64 && wanted > 0.0).then(|| ran / wanted)
     }
 
-    /// Returns whether at least half of a processing unit was idle; `None` if nobody tells.
+    /// Returns whether as much of a processing unit was idle as a worker needs; `None` if nobody tells.
     fn is_idle(&self, cpu: CpuId) -> Option<bool> {
         let (before, now) = (self.before.units.get(&cpu)?, self.now.units.get(&cpu)?);
         let total = now.total.checked_sub(before.total).filter(|total| *total > 0)?;
-        Some(now.idle.saturating_sub(before.idle) as f64 >= FIT_SHARE * total as f64)
+        Some(now.idle.saturating_sub(before.idle) as f64 >= self.settings.fit_share * total as f64)
     }
 
     /// Returns whether a quota has withheld more than this share of the time.
@@ -354,7 +368,8 @@ impl CoreWatch {
         let before = self.before.replace((at_ns, sight.clone()));
         let (before_ns, before) = before.unwrap_or_else(|| (at_ns, sight.clone()));
         let elapsed_ns = at_ns.saturating_sub(before_ns);
-        let between = Between { now_ns: at_ns, elapsed_ns, before: &before, now: &sight };
+        let between =
+            Between { settings: self.settings, now_ns: at_ns, elapsed_ns, before: &before, now: &sight };
         let had = self.workers.clone();
         let is_out = |worker: usize| left_out.get(worker).copied().unwrap_or(false);
         let mut changes = Vec::new();
@@ -439,10 +454,11 @@ impl CoreWatch {
     }
 
     fn lose(&mut self, worker: usize, cpu: CpuId, loss: CoreLoss, now_ns: u64) -> CoreChange {
-        let soon = self.usual_wait_ns(worker).saturating_mul(SOON);
+        let soon = self.usual_wait_ns(worker).saturating_mul(u64::from(self.settings.lost_again));
+        let most = self.settings.return_doublings;
         let watched = &mut self.workers[worker];
         let again = watched.back_ns.is_some_and(|back| now_ns.saturating_sub(back) < soon);
-        watched.doublings = if again { (watched.doublings + 1).min(DOUBLINGS_MAX) } else { 0 };
+        watched.doublings = if again { (watched.doublings + 1).min(most) } else { 0 };
         watched.loss = Some(loss);
         (watched.stalled_since_ns, watched.fit_since_ns) = (None, None);
         CoreChange::Lost { worker: WorkerIndex(worker as u32), cpu, loss }
@@ -584,7 +600,8 @@ impl CoreWatch {
                 CoreLoss::Stalled { .. } => {
                     let time = between.now.workers.get(worker).and_then(|of| of.time);
                     let runs_there = time.and_then(|time| time.cpu) == Some(cpu);
-                    let runs_well = between.share_of(worker).is_some_and(|share| share >= FIT_SHARE);
+                    let runs_well =
+                        between.share_of(worker).is_some_and(|share| share >= self.settings.fit_share);
                     between.is_idle(cpu).unwrap_or(true) || (runs_there && runs_well)
                 }
             };

@@ -65,7 +65,7 @@ pub use anticipate::{AnticipatedTable, anticipate};
 pub use attribution::{Attributed, attribute};
 pub use controller::{
     Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
-    Predicted, SYNC_FACTOR_MAX, Setting, Trigger, Verdict, WaitReason,
+    Predicted, Rules, SYNC_FACTOR_MAX, Setting, Trigger, Verdict, WaitReason,
 };
 pub use cores::{CoreChange, CoreLoss, CoreSettings, CoreSight, CoreWatch, WorkerSight};
 pub use cost::{CYCLES_PER_NS, Cost, Weights, evaluate};

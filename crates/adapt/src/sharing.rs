@@ -11,10 +11,10 @@
 //!
 //! - A table is shared when messages that only read it, transactions sent as a whole among them, take more than
 //!   [`share_gain`](super::ControllerSettings::share_gain) of the workers' time in
-//!   [`SEEN`] intervals one after another in which no scheme was found that has many messages less. So what should move, since one
+//!   [`shared_after`](Rules::shared_after) intervals one after another in which no scheme was found that has many messages less. So what should move, since one
 //!   worker alone reads it, moves.
 //! - Whether that pays is not predicted: who writes how often is not in the statistics, and a trial costs little, as the engine lends
-//!   seldom what never pays. A shared table is judged every [`JUDGED`] intervals: if its reads in place were fewer than its recalls have
+//!   seldom what never pays. A shared table is judged every [`shared_judged`](Rules::shared_judged) intervals: if its reads in place were fewer than its recalls have
 //!   cost, in reads by message, or if there were none, as it could never be lent, it is shared no longer.
 //! - It is tried again after a while, which doubles with each trial that failed.
 //!
@@ -25,21 +25,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Number of intervals one after another in which reads by message must stand out.
-const SEEN: u32 = 2;
-
-/// Number of intervals by which a shared table is judged.
-const JUDGED: u32 = 3;
-
-/// Time before a table that was shared in vain is shared again, in longest intervals.
-const WAIT_INTERVALS: u32 = 16;
-
-/// Number of times that this time may double.
-const WAIT_DOUBLINGS: u32 = 6;
-
-/// Cost of a transaction that is sent as a whole, in reads by message: nothing waits for it in the middle, and it holds no locks (decision
-/// 137 has the measurement).
-const SENT_COST: f64 = 0.25;
+use crate::controller::Rules;
 
 /// Counts of one table, over all workers, since any fixed moment. An index is a table of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,12 +98,13 @@ pub(crate) struct Limits {
     /// Cycles of a read by message.
     pub(crate) message_cycles: f64,
     pub(crate) interval_max: Duration,
+    pub(crate) rules: Rules,
 }
 
 impl Limits {
     /// Returns the share that messages take of so many cycles of all workers.
     fn share(&self, TableReads { messages, sent, .. }: &TableReads, busy_cycles: f64) -> f64 {
-        let messages = *messages as f64 + *sent as f64 * SENT_COST;
+        let messages = *messages as f64 + *sent as f64 * self.rules.shared_sent_cost;
         if busy_cycles > 0.0 { (messages * self.message_cycles / busy_cycles).min(1.0) } else { 0.0 }
     }
 }
@@ -240,7 +227,7 @@ impl Known {
         limits: &Limits,
     ) -> Option<SharingReason> {
         self.intervals = if share > limits.share_gain { self.intervals + 1 } else { 0 };
-        if self.intervals < SEEN || seen.at_ns < self.again_ns {
+        if self.intervals < limits.rules.shared_after || seen.at_ns < self.again_ns {
             return None;
         }
         self.intervals = 0;
@@ -257,7 +244,7 @@ impl Known {
     /// Judges a table that is shared.
     fn unpaid(&mut self, seen: &ReadsSeen, mut shared: Shared, limits: &Limits) -> Option<SharingReason> {
         shared.intervals += 1;
-        if shared.intervals < JUDGED {
+        if shared.intervals < limits.rules.shared_judged {
             self.shared = Some(shared);
             return None;
         }
@@ -270,7 +257,8 @@ impl Known {
             self.shared = Some(Shared { intervals: 0, counts, busy_cycles, ..shared });
             return None;
         }
-        let wait = |failed: u32| limits.interval_max * WAIT_INTERVALS * (1 << failed.min(WAIT_DOUBLINGS));
+        let Rules { shared_again, shared_doublings, .. } = limits.rules;
+        let wait = |failed: u32| limits.interval_max * shared_again * (1 << failed.min(shared_doublings));
         let has_served =
             u128::from(seen.at_ns.saturating_sub(shared.since_ns)) > wait(self.failed).as_nanos();
         let failed = if has_served { 0 } else { self.failed };
@@ -285,8 +273,12 @@ impl Known {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { share_gain: 0.05, message_cycles: 2_000.0, interval_max: Duration::from_secs(8) };
+    const LIMITS: Limits = Limits {
+        share_gain: 0.05,
+        message_cycles: 2_000.0,
+        interval_max: Duration::from_secs(8),
+        rules: Rules::DEFAULT,
+    };
 
     /// A table under observation, once a second, by two workers that are always busy.
     struct World {
@@ -411,7 +403,7 @@ mod tests {
             let mut waits = Vec::new();
             for _ in 0..4 {
                 let (messages, in_place, price) = unpaid;
-                for _ in 1..JUDGED {
+                for _ in 1..LIMITS.rules.shared_judged {
                     assert_eq!(world.second(messages, in_place, price, true), None);
                 }
                 assert_eq!(world.second(messages, in_place, price, true), Some(false));
@@ -436,7 +428,7 @@ mod tests {
         for _ in 0..201 {
             assert_eq!(world.second(0, 1_000_000, 10, true), None);
         }
-        for _ in 1..JUDGED {
+        for _ in 1..LIMITS.rules.shared_judged {
             assert_eq!(world.second(1_000_000, 1, 2, true), None);
         }
         assert_eq!(world.second(1_000_000, 1, 2, true), Some(false));

@@ -434,7 +434,8 @@ fn set(controller: &mut ControllerSettings, option: &str, given: &str) -> Result
         ))
     })?;
     let setting = Setting::named(name).ok_or_else(|| {
-        let known = Setting::ALL.map(|setting| format!("{} ({})", setting.name, setting.unit));
+        let known = Setting::all().map(|setting| format!("{} ({})", setting.name, setting.unit));
+        let known: Vec<String> = known.collect();
         CliError::bad_input(format!("there is no setting '{name}'; {option} takes {}", known.join(", ")))
     })?;
     let number: f64 = value.parse().map_err(|_| {

@@ -9,7 +9,7 @@
 use super::flux::Outlook;
 use super::memory::{Candidate, Promise, Rejected, Trial};
 use super::{
-    Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Stripes, Trigger, ns_between,
+    Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Rules, Stripes, Trigger, ns_between,
 };
 use crate::attribution::{Attributed, attribute};
 use crate::cost::{Weights, evaluate};
@@ -23,18 +23,6 @@ use crate::search::{Settings, search};
 use crate::spread::{deal, spread};
 use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
-
-/// Sampling noise, in standard deviations of a worker's load times the wanted confidence, beyond which statistics say
-/// nothing.
-pub(super) const NOISE_MAX: f64 = 0.5;
-/// The share of a predicted gain that must have come for the model to be believed in what it says of the same load right after.
-const FOLLOWED_MIN: f64 = 0.5;
-/// Number of times in a row that a partition may be cut only to see more: each time ten times finer, by default, so
-/// that the thousandth part of a sub-partition is found.
-const LOOKS_MAX: u32 = 3;
-
-/// Number of the longest intervals after which that count begins again, once the situation is another one.
-const LOOKS_FORGOTTEN_INTERVALS: u32 = 16;
 
 /// Result of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,7 +123,7 @@ impl Controller {
         let must = self.must_leave(&today, trace, platform);
         let deviation_pooled = deviation(samples, workers) * workload.divided_share();
         let noise = self.settings.confidence * deviation_pooled;
-        if noise > NOISE_MAX && (must || !trigger.is_more_samples()) {
+        if noise > self.settings.rules.noise_max && (must || !trigger.is_more_samples()) {
             return self.consider_few_samples(
                 trigger,
                 (&workload, platform),
@@ -155,7 +143,7 @@ impl Controller {
         let worse = self.worse.take().filter(|_| !must);
         if let Some(before) = worse
             // Where the statistics show what is wrong with the change, the way leads on, not back; they do not show who waits.
-            && (self.gain(&plan) < self.settings.gain_sure + noise || before.waited_less(self.waits))
+            && (self.gain(&plan) < self.settings.gain_sure + noise || before.waited_less(self.waits, &self.settings.rules))
             && let Some(undone) = self.undo(trigger, before, trace, platform, &planning.weights, noise)?
         {
             return Ok(undone);
@@ -338,11 +326,12 @@ impl Controller {
             Trigger::FollowUp { before_tps, after_tps, predicted_gain: Some(predicted) }
                 if predicted >= settings.gain_sure
                     && !self.swing.is_seen()
-                    && 1.0 - before_tps / after_tps.max(f64::MIN_POSITIVE) >= FOLLOWED_MIN * predicted =>
+                    && 1.0 - before_tps / after_tps.max(f64::MIN_POSITIVE)
+                        >= settings.rules.followed_min * predicted =>
             {
                 settings.gain_min + noise
             }
-            _ => match self.growth.sure_gain(settings.gain_min) {
+            _ => match self.growth.sure_gain(settings) {
                 Some(sure) => sure.max(settings.gain_min + deviation),
                 None => settings.gain_sure + noise,
             },
@@ -470,7 +459,7 @@ impl Controller {
         let judged = is_for_gain && !trigger.is_more_samples() && !self.mixed;
         let promise = Promise { predicted };
         if kind == Kind::Look {
-            self.looks = LOOKS_MAX - self.looks_left() + 1;
+            self.looks = (self.settings.rules.looks_max + 1).saturating_sub(self.looks_left());
             self.looked_ns = self.at_ns;
         } else if predicted.gain >= self.settings.gain_sure {
             self.looks = 0;
@@ -505,12 +494,13 @@ impl Controller {
     /// Number of times that a partition may still be cut only to see more: what was looked at shows no more while the situation is the one in which
     /// that came to nothing.
     fn looks_left(&self) -> u32 {
-        let long = self.settings.interval_max.as_nanos() * u128::from(LOOKS_FORGOTTEN_INTERVALS);
+        let Rules { looks_max, looks_forgotten, .. } = self.settings.rules;
+        let long = self.settings.interval_max.as_nanos() * u128::from(looks_forgotten);
         let is_old = ns_between(self.looked_ns, self.at_ns) >= long;
         let situation = self.situation();
         let is_same = |rejected: &Rejected| rejected.situation.is_like(&situation, &self.settings);
         let forgotten = is_old && !self.rejected.as_ref().is_some_and(is_same);
-        if forgotten { LOOKS_MAX } else { LOOKS_MAX.saturating_sub(self.looks) }
+        if forgotten { looks_max } else { looks_max.saturating_sub(self.looks) }
     }
 
     pub(super) fn decision(
@@ -640,7 +630,7 @@ mod tests {
         controller.mixed = mixed;
         controller.repartition(trigger, plan, 0.05, Kind::ForGain);
         controller.growth.learn(-0.1, true);
-        controller.growth.sure_gain(0.03).is_some()
+        controller.growth.sure_gain(&controller.settings).is_some()
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use super::Rules;
 use super::trend::{self, Gridded};
 use crate::cost::{Weights, evaluate};
 use crate::error::AdaptError;
@@ -22,25 +23,8 @@ use crate::workload::Workload;
 /// Number of intervals that are remembered, and of their slices and partners of synchronization points in all.
 const NOTED_MAX: usize = 12;
 const NOTED_SIZE_MAX: usize = 1 << 19;
-/// The share of the load that must have moved across a key to have moved, beyond sampling noise.
-const MOVED_MIN: f64 = 0.08;
-/// Standard deviations of sampling noise in that share, of the two intervals together: the greatest of the differences at all keys is
-/// below so many of them in 99 of 100 cases (the distribution of Kolmogorov and Smirnov).
-const MOVED_DEVIATIONS: f64 = 1.63;
-/// Number of times that the load must have become another one within how many of the longest intervals for what comes next to be no load
-/// of its own, less what noise takes of it: there and back again, or once more within twice the time. A load that stays for longer can be
-/// followed.
-const TURNS_MIN: [(f64, f64); 2] = [(1.8, 0.75), (2.5, 1.5)];
-/// Number of the longest intervals for which a scheme is to be good where the load moves on and on.
-const INTERVALS_TO_COME: u32 = 2;
-/// Samples of each worker beyond which statistics of one more interval say nothing that is worth planning for: a standard deviation is 1% of a load.
-const POOLED_SAMPLES: f64 = 10_000.0;
 /// Share of a worker's part of a load below which a slice is not dealt.
 const DEALT_MIN: f64 = 0.001;
-/// The share of the load that the last slice of a table must have for the table to grow noticeably, and the share of what it had that it must have
-/// still although it begins later.
-const END_MIN: f64 = 0.1;
-const END_KEPT: f64 = 0.8;
 /// Number of moments of that time at which the load is looked at.
 const COMING: usize = 16;
 
@@ -102,10 +86,10 @@ impl Noted {
     }
 
     /// Returns true if the load was another one then.
-    fn differs(&self, other: &Self) -> bool {
+    fn differs(&self, other: &Self, rules: &Rules) -> bool {
         let variance = |noted: &Self| noted.samples.map_or(0.0, |samples| 1.0 / samples.max(1.0));
-        let noise = MOVED_DEVIATIONS * (variance(self) + variance(other)).sqrt();
-        self.table_count() != other.table_count() || self.moved(other) > MOVED_MIN + noise
+        let noise = rules.moved_deviations * (variance(self) + variance(other)).sqrt();
+        self.table_count() != other.table_count() || self.moved(other) > rules.moved_min + noise
     }
 }
 
@@ -127,11 +111,11 @@ fn one_sided(a: (&[TraceKey], &[f64]), b: (&[TraceKey], &[f64])) -> f64 {
 
 /// The number of times that the load has become another one: the way that it has gone, over the greatest distance between any two of the loads. An interval
 /// that has a part of two loads is half of the way.
-fn turns(recent: &[&Noted]) -> f64 {
+fn turns(recent: &[&Noted], rules: &Rules) -> f64 {
     let (mut way, mut reference) = (0.0, 0);
     let mut greatest = 0.0_f64;
     for (at, noted) in recent.iter().enumerate() {
-        if noted.differs(recent[reference]) {
+        if noted.differs(recent[reference], rules) {
             way += noted.moved(recent[reference]);
             reference = at;
         }
@@ -144,6 +128,7 @@ fn turns(recent: &[&Noted]) -> f64 {
 /// The loads of the latest intervals, the latest last.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Flux {
+    rules: Rules,
     noted: VecDeque<Noted>,
 }
 
@@ -154,6 +139,10 @@ pub(super) struct Outlook {
 }
 
 impl Flux {
+    pub(super) const fn new(rules: Rules) -> Self {
+        Self { rules, noted: VecDeque::new() }
+    }
+
     /// Remembers the load of an interval that ended at `at_ns`: `workload` has the costs of actions alone of `trace`. The one that ended at `kept_ns` stays
     /// when others are forgotten.
     pub(super) fn note(
@@ -189,8 +178,10 @@ impl Flux {
         let last = self.noted.back()?;
         let (mut samples, mut pooled) = (last.samples?, None);
         for noted in self.noted.iter().rev().skip(1) {
-            let is_of_use = noted.at_ns > since_ns && samples < POOLED_SAMPLES * workers as f64;
-            let Some(more) = noted.samples.filter(|_| is_of_use && !noted.differs(last)) else { break };
+            let is_of_use = noted.at_ns > since_ns && samples < self.rules.pooled_samples * workers as f64;
+            let Some(more) = noted.samples.filter(|_| is_of_use && !noted.differs(last, &self.rules)) else {
+                break;
+            };
             let mut workload = noted.workload.resampled(&noted.extents, &last.extents, &last.workload);
             workload.scale(more);
             let of_last = || {
@@ -211,9 +202,9 @@ impl Flux {
         let mut ends = latest_first.filter_map(|noted| Some((noted.end(table)?, noted.rows(table))));
         let Some(((begin, share), (rows, _))) = ends.next() else { return false };
         let before = ends.find(|((before, _), _)| *before != begin);
-        share >= END_MIN
+        share >= self.rules.end_min
             && before.is_some_and(|((before, before_share), (_, before_rows))| {
-                before < begin && share >= END_KEPT * before_share && rows > before_rows
+                before < begin && share >= self.rules.end_kept * before_share && rows > before_rows
             })
     }
 
@@ -225,7 +216,7 @@ impl Flux {
     /// Returns true if the load of the latest interval is another one than that of the one that ended at `at_ns`; `None` where that is not known.
     pub(super) fn has_moved_since(&self, at_ns: u64) -> Option<bool> {
         let then = self.noted.iter().find(|noted| noted.at_ns == at_ns)?;
-        Some(self.noted.back()?.differs(then))
+        Some(self.noted.back()?.differs(then, &self.rules))
     }
 
     /// The loads that schemes are to be judged by, if the load has moved several times of late: by slices of the latest.
@@ -236,8 +227,8 @@ impl Flux {
             let is_recent = |noted: &&Noted| super::ns_between(noted.at_ns, last.at_ns) as f64 <= ns;
             self.noted.iter().filter(is_recent).collect()
         };
-        let [_, (_, window)] = TURNS_MIN;
-        let recent = within(window);
+        let rules = &self.rules;
+        let recent = within(rules.more_turns_within);
         let extents = &last.extents;
         let past: Vec<Workload> = recent
             .iter()
@@ -246,13 +237,14 @@ impl Flux {
         let gridded = recent.iter().zip(&past);
         let gridded: Vec<Gridded> =
             gridded.map(|(noted, load)| Gridded::of(noted.at_ns, load.all_costs(), extents)).collect();
-        let loads = match (trend::speed(&gridded), gridded.last()) {
+        let loads = match (trend::speed(&gridded, rules), gridded.last()) {
             (Some(speed), Some(now)) => {
-                let step_ns = (interval_max_ns * u128::from(INTERVALS_TO_COME)) as f64 / COMING as f64;
+                let step_ns = (interval_max_ns * u128::from(rules.intervals_to_come)) as f64 / COMING as f64;
                 let moved = |at: usize| now.moved_by(speed * step_ns * at as f64, extents);
                 (0..=COMING).map(|at| last.workload.with_costs(moved(at))).collect()
             }
-            _ if TURNS_MIN.iter().any(|(least, intervals)| turns(&within(*intervals)) >= *least) => past,
+            _ if turns(&within(rules.turns_within), rules) >= rules.turns => past,
+            _ if turns(&recent, rules) >= rules.more_turns => past,
             _ => return None,
         };
         Some(Outlook { loads })

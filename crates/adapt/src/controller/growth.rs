@@ -6,9 +6,7 @@
 //!
 //! Owns: the shortfall of predictions. Never: decides.
 
-/// Factor on the least gain that counts from which cutting the end off is worth it again: by then half of the gain has been lost on average, which is
-/// the least that counts.
-const GAINS_MIN: f64 = 2.0;
+use super::ControllerSettings;
 
 /// The shortfall of predicted gains where a table grows at its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -25,16 +23,17 @@ impl Growth {
         gain - self.shortfall.unwrap_or(0.0)
     }
 
-    /// The gain from which a change is made without being confirmed, where `gain_min` is the least that counts: what is expected is made to measure,
-    /// and each interval without it costs as much.
-    pub(super) fn sure_gain(self, gain_min: f64) -> Option<f64> {
-        self.shortfall.map(|_| GAINS_MIN * gain_min)
+    /// The gain from which a change is made without being confirmed: what is expected is made to measure, and each interval without it costs as
+    /// much.
+    pub(super) fn sure_gain(self, settings: &ControllerSettings) -> Option<f64> {
+        self.shortfall.map(|_| settings.rules.growth_gains * settings.gain_min)
     }
 
     /// Returns true if cutting the end off is worth it again, as many of the shortest intervals after it brought nothing more: in each of them the
     /// end gains as much as in the one after a change.
-    pub(super) fn is_worth_it_after(self, intervals: f64, gain_min: f64) -> bool {
-        self.shortfall.is_some_and(|shortfall| shortfall * intervals >= GAINS_MIN * gain_min)
+    pub(super) fn is_worth_it_after(self, intervals: f64, settings: &ControllerSettings) -> bool {
+        let shortfall = self.shortfall.zip(self.sure_gain(settings));
+        shortfall.is_some_and(|(shortfall, worth)| shortfall * intervals >= worth)
     }
 
     /// Takes note of whether a table grows: what was learnt while one did says nothing of loads that stay where they are.
@@ -65,8 +64,8 @@ mod tests {
     #[test]
     fn what_a_change_lacked_is_taken_off_the_next_prediction() {
         let mut growth = Growth::default();
-        assert_eq!((growth.expected(0.25), growth.sure_gain(0.03)), (0.25, None));
-        assert!(!growth.is_worth_it_after(9.0, 0.03));
+        assert_eq!((growth.expected(0.25), growth.sure_gain(&ControllerSettings::default())), (0.25, None));
+        assert!(!growth.is_worth_it_after(9.0, &ControllerSettings::default()));
         let learn = |growth: &mut Growth, expected, came| {
             growth.await_gain(expected);
             growth.learn(came, true);
@@ -82,12 +81,16 @@ mod tests {
         assert_eq!(learn(&mut growth, Some(0.04), 0.5), 0.12);
         assert!((learn(&mut growth, Some(0.12), 0.02) - 0.02).abs() < 1e-9);
         growth.note(true);
-        assert_eq!(growth.sure_gain(0.03), Some(0.06));
+        assert_eq!(growth.sure_gain(&ControllerSettings::default()), Some(0.06));
         growth.note(false);
-        assert_eq!((growth.expected(0.12), growth.sure_gain(0.03)), (0.12, None));
+        assert_eq!((growth.expected(0.12), growth.sure_gain(&ControllerSettings::default())), (0.12, None));
         growth.await_gain(Some(0.12));
         growth.learn(0.0, false);
-        assert_eq!(growth.sure_gain(0.03), None, "loads that stay where they are are not what it is of");
+        assert_eq!(
+            growth.sure_gain(&ControllerSettings::default()),
+            None,
+            "loads that stay where they are are not what it is of"
+        );
     }
 
     #[test]
@@ -96,6 +99,9 @@ mod tests {
         growth.await_gain(Some(0.10));
         growth.learn(0.08, true);
         // 2% in each interval.
-        assert!(!growth.is_worth_it_after(2.0, 0.03) && growth.is_worth_it_after(3.0 + 1e-9, 0.03));
+        assert!(
+            !growth.is_worth_it_after(2.0, &ControllerSettings::default())
+                && growth.is_worth_it_after(3.0 + 1e-9, &ControllerSettings::default())
+        );
     }
 }

@@ -6,7 +6,7 @@
 //! repartitioning, so that the numbers of a scheme mean something else each time.
 
 use super::consider::deviation;
-use super::{ControllerSettings, Observation, Predicted, ns_between, sane};
+use super::{ControllerSettings, Observation, Predicted, Rules, ns_between, sane};
 use crate::scheme::PlannedScheme;
 use std::collections::VecDeque;
 
@@ -14,31 +14,6 @@ use std::collections::VecDeque;
 const DEVIATION_MAX: f64 = 1.0;
 /// Number of failed repartitionings that are remembered.
 const FAILURES_MAX: usize = 8;
-/// Number of failures after which a repartitioning is not tried again: one may be a change of load that came at a bad
-/// moment.
-const FAILURES_TO_BLOCK: u32 = 2;
-/// Number of the longest intervals for which it is not tried again; twice as many after each further failure.
-const BLOCKED_INTERVALS: u32 = 8;
-/// Number of times that it doubles.
-const DOUBLINGS_MAX: u32 = 6;
-/// Share of the predicted gain that must come true for a repartitioning to count as a success.
-const FULFILMENT_MIN: f64 = 0.25;
-
-/// Share of the predicted balance that must come about for a repartitioning to count as a success although the
-/// throughput did not rise, as where clients do not ask for more.
-const BALANCE_MIN: f64 = 0.5;
-/// Least change of the share of synchronization from which its cost is learnt.
-const SYNC_SAVED_MIN: f64 = 0.05;
-/// Number of the longest intervals for which a situation is not evaluated again that has not changed: with the longest at 8 s, 64 s.
-const PATIENCE_INTERVALS: u32 = 8;
-/// Number of repartitionings in a row that must bring progress together, if the throughput fell after that many of
-/// them. Otherwise there is a pause after the last one, of that many of the longest intervals, and after each further
-/// one.
-const RECENT: usize = 6;
-const RECENT_FALLS: usize = 3;
-/// Greatest progress counted for one of them, so that a single change of load does not outweigh the others.
-const PROGRESS_MAX: f64 = 0.5;
-const PAUSE_INTERVALS: u32 = 4;
 
 /// Loads of the workers, in units of the mean over the available ones.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -175,10 +150,10 @@ impl Promise {
     ///
     /// The time of a transaction shrinks from `load_max_before + sync_before` by what was saved: imbalance, which is known, and
     /// synchronization, for which this is solved. `None` where it did not make the greater part of the difference.
-    pub(super) fn sync_factor(&self, ratio: f64) -> Option<f64> {
+    pub(super) fn sync_factor(&self, ratio: f64, rules: &Rules) -> Option<f64> {
         let Predicted { load_max_before, sync_before, sync_after, .. } = self.predicted;
         let saved = sync_before - sync_after;
-        if saved.abs() < SYNC_SAVED_MIN || saved.abs() < self.load_max_fall().abs() || ratio <= 0.0 {
+        if saved.abs() < rules.sync_saved_min || saved.abs() < self.load_max_fall().abs() || ratio <= 0.0 {
             return None;
         }
         let gained = (1.0 - 1.0 / ratio) * (load_max_before + sync_before);
@@ -198,7 +173,7 @@ impl Rejected {
     /// Returns whether it is still to be expected that no plan is worth it: it is the same situation, and not so long ago that what changes
     /// little by little may have come to something.
     pub(super) fn holds(&self, now: &Situation, settings: &ControllerSettings) -> bool {
-        let patience_ns = settings.interval_max.as_nanos() * u128::from(PATIENCE_INTERVALS);
+        let patience_ns = settings.interval_max.as_nanos() * u128::from(settings.rules.patience);
         ns_between(self.situation.at_ns, now.at_ns) < patience_ns && self.situation.is_like(now, settings)
     }
 }
@@ -243,21 +218,22 @@ impl Failures {
     /// Remembers how `trial` went, now that there is a measurement of what came of it.
     pub(super) fn judge(&mut self, trial: &Trial, after: &Situation, settings: &ControllerSettings) {
         let Some(promise) = trial.promise else { return };
+        let rules = &settings.rules;
         let before = &trial.before;
         let over = |situation: &Situation| situation.profile.busiest().map_or(0.0, |(_, over)| over);
         let balanced = promise.load_max_fall() > 0.0
-            && over(before) - over(after) >= BALANCE_MIN * promise.load_max_fall();
+            && over(before) - over(after) >= rules.balance_min * promise.load_max_fall();
         let ratio =
             if before.throughput_tps > 0.0 { after.throughput_tps / before.throughput_tps } else { 1.0 };
         let fell = ratio < 1.0 - settings.threshold / 2.0;
         let in_vain = promise.predicted.gain >= settings.gain_sure
-            && ratio < 1.0 + FULFILMENT_MIN * promise.predicted.gain
+            && ratio < 1.0 + rules.fulfilment_min * promise.predicted.gain
             && !balanced;
         let progress = if balanced && !fell { ratio.ln().max(promise.predicted.gain) } else { ratio.ln() };
-        if self.recent.len() == RECENT {
+        if self.recent.len() == rules.recent as usize {
             self.recent.pop_front();
         }
-        let progress = progress.clamp(-PROGRESS_MAX, PROGRESS_MAX);
+        let progress = progress.clamp(-rules.progress_max, rules.progress_max);
         self.recent.push_back(Judged { at_ns: after.at_ns, progress, after_tps: after.throughput_tps });
 
         let known = self.of.iter().position(|failure| failure.before.is_like(before, settings));
@@ -271,7 +247,7 @@ impl Failures {
     /// Remembers that the change that was made in this situation was undone; it is not tried again for a while if it is `certain` that it
     /// failed.
     pub(super) fn was_undone(&mut self, before: &Situation, certain: bool, settings: &ControllerSettings) {
-        let least = if certain { FAILURES_TO_BLOCK } else { 1 };
+        let least = if certain { settings.rules.failures_to_block } else { 1 };
         let known = self.of.iter_mut().find(|failure| failure.before.is_like(before, settings));
         if let Some(failure) = known {
             (failure.undone, failure.certain) = (true, failure.certain | certain);
@@ -297,11 +273,12 @@ impl Failures {
     /// Returns whether the plan would repeat one that failed in the same situation, often enough and not long ago, or
     /// whether the latest attempts, in whatever situations, brought no progress together.
     pub(super) fn block(&self, now: &Situation, settings: &ControllerSettings) -> bool {
+        let Rules { failures_to_block, blocked, blocked_doublings, .. } = settings.rules;
         let intervals = |count: u32| settings.interval_max.as_nanos() * u128::from(count);
         let failed = self.of.iter().any(|failure| {
-            let doublings = failure.times.saturating_sub(FAILURES_TO_BLOCK).min(DOUBLINGS_MAX);
-            failure.times >= FAILURES_TO_BLOCK
-                && ns_between(failure.before.at_ns, now.at_ns) < intervals(BLOCKED_INTERVALS << doublings)
+            let doublings = failure.times.saturating_sub(failures_to_block).min(blocked_doublings);
+            failure.times >= failures_to_block
+                && ns_between(failure.before.at_ns, now.at_ns) < intervals(blocked << doublings)
                 && failure.is_like(now, settings)
         });
         failed || self.is_futile(now, settings)
@@ -310,17 +287,18 @@ impl Failures {
     /// Returns whether the latest attempts brought no progress together, as long as it is not worse without any. Where a hot range
     /// wanders, each change only makes good what would be lost without it.
     fn is_futile(&self, now: &Situation, settings: &ControllerSettings) -> bool {
+        let Rules { recent, recent_falls, pause, .. } = settings.rules;
         let intervals = |count: u32| settings.interval_max.as_nanos() * u128::from(count);
         let fell = |judged: &&Judged| judged.progress < -settings.threshold / 2.0;
         let falls = self.recent.iter().filter(fell).count();
         let sum: f64 = self.recent.iter().map(|judged| judged.progress).sum();
-        let led_nowhere = falls >= RECENT_FALLS && sum < settings.threshold;
-        let mean_tps = self.recent.iter().map(|judged| judged.after_tps).sum::<f64>() / RECENT as f64;
+        let led_nowhere = falls >= recent_falls as usize && sum < settings.threshold;
+        let mean_tps = self.recent.iter().map(|judged| judged.after_tps).sum::<f64>() / f64::from(recent);
         let is_worse = now.throughput_tps < (1.0 - settings.threshold.max(now.noise)) * mean_tps;
         match (self.recent.front(), self.recent.back()) {
-            (Some(first), Some(last)) if self.recent.len() == RECENT && led_nowhere && !is_worse => {
-                ns_between(first.at_ns, last.at_ns) < intervals(RECENT as u32 * PAUSE_INTERVALS)
-                    && ns_between(last.at_ns, now.at_ns) < intervals(PAUSE_INTERVALS)
+            (Some(first), Some(last)) if self.recent.len() == recent as usize && led_nowhere && !is_worse => {
+                ns_between(first.at_ns, last.at_ns) < intervals(recent * pause)
+                    && ns_between(last.at_ns, now.at_ns) < intervals(pause)
             }
             _ => false,
         }
@@ -443,14 +421,15 @@ mod tests {
         };
         let mut failures = Failures::default();
         // The hot place is somewhere else after each change, and the throughput about the same.
-        for at in 0..RECENT {
+        let recent = ControllerSettings::default().rules.recent as usize;
+        for at in 0..recent {
             let (before_tps, after_tps) = if at % 2 == 0 { (1000.0, 800.0) } else { (800.0, 1000.0) };
             let trial =
                 Trial { before: situation(at as u64, before_tps, at), promise: Some(Promise { predicted }) };
             failures.judge(&trial, &situation(at as u64 + 1, after_tps, at + 1), &settings);
         }
         // The mean after the changes was 900.
-        let now = |throughput_tps| situation(RECENT as u64 + 1, throughput_tps, RECENT + 1);
+        let now = |throughput_tps| situation(recent as u64 + 1, throughput_tps, recent + 1);
         assert!(failures.block(&now(950.0), &settings));
         assert!(failures.block(&now(820.0), &settings));
         assert!(!failures.block(&now(450.0), &settings));

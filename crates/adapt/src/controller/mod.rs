@@ -40,6 +40,7 @@ mod flux;
 mod growth;
 mod left;
 mod memory;
+mod rules;
 mod settings;
 mod swing;
 mod trend;
@@ -47,6 +48,7 @@ mod undo;
 
 pub use consider::Considered;
 pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigger, WaitReason};
+pub use rules::Rules;
 pub use settings::{ControllerSettings, Setting};
 
 use crate::attribution::attribute;
@@ -58,7 +60,7 @@ use crate::mix::Mix;
 use crate::platform::Platform;
 use crate::sharing::{Limits, ReadsSeen, Sharing, SharingChange};
 use crate::trace::WorkloadTrace;
-use consider::{NOISE_MAX, certain_gain, deviation};
+use consider::{certain_gain, deviation};
 use flux::Flux;
 use growth::Growth;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
@@ -67,27 +69,11 @@ use std::time::Duration;
 use swing::Swing;
 use undo::Before;
 
-/// Factor on the number of samples that a scheme was made from from which it may be made again.
-const MORE_SAMPLES: f64 = 1.5;
-/// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
-const GLANCE_THRESHOLDS: f64 = 2.0;
-/// Divisor of the shortest interval: the observation after a glance that noticed something is due so early.
-const AFTER_GLANCE: u32 = 2;
-
-/// Number of measurements that must agree for the first evaluation.
-const FIRST_MIN: usize = 3;
-
 /// Greatest factor by which synchronization may turn out dearer or cheaper than the settings say.
 pub const SYNC_FACTOR_MAX: f64 = 5.0;
 
 /// Number of mixes that are remembered for which no plan was worth it.
 const MIXES_KEPT: usize = 4;
-
-/// Number of differences between throughputs from which their scatter is known.
-const SCATTER_MIN: usize = 3;
-
-/// Number of the longest intervals for which stripes are left alone that serve a load that swings.
-const STRIPES_INTERVALS: u32 = 8;
 
 /// Stripes that were made for a load that swings.
 #[derive(Debug, Clone, Copy)]
@@ -240,7 +226,7 @@ impl Controller {
             made_from: None,
             trial: None,
             failures: Failures::default(),
-            flux: Flux::default(),
+            flux: Flux::new(settings.rules),
             growth: Growth::default(),
             swing: Swing::default(),
             stripes: None,
@@ -365,7 +351,7 @@ impl Controller {
         // Of few samples any two looks differ, and statistics that begin anew each time never suffice.
         let noise =
             self.settings.confidence * self.deviation.max(deviation(seen.samples, profile.available_count()));
-        if noise > NOISE_MAX {
+        if noise > self.settings.rules.noise_max {
             return None;
         }
         let (from_tps, to_tps) = (self.mean()?, sane(seen.throughput_tps));
@@ -373,7 +359,7 @@ impl Controller {
         let busiest = profile.busiest().filter(|(_, over)| *over > stands_out);
         let counted = self.counting_noise(to_tps, self.settings.interval.as_nanos());
         let change = to_tps / from_tps.max(f64::MIN_POSITIVE) - 1.0;
-        let clear = (GLANCE_THRESHOLDS * self.settings.threshold).max(counted);
+        let clear = (self.settings.rules.glance_thresholds * self.settings.threshold).max(counted);
         let noticed = (self.settings.threshold + self.scatter).max(counted);
         let before = self.glanced.replace(change).filter(|_| change.abs() > noticed);
         let is_seen_again = before.is_some_and(|before| before.abs() > noticed && before * change > 0.0);
@@ -386,7 +372,7 @@ impl Controller {
             Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
         };
         self.glanced = None;
-        self.interval = self.settings.interval / AFTER_GLANCE;
+        self.interval = self.settings.interval / self.settings.rules.after_glance;
         self.swing.begin_anew();
         self.began_anew = true;
         Some(WaitReason::BeganAnew { trigger })
@@ -481,11 +467,11 @@ impl Controller {
             return Verdict::Evaluate(trigger);
         }
         let noise = self.settings.confidence * self.deviation;
-        if noise > NOISE_MAX {
+        if noise > self.settings.rules.noise_max {
             return self.verdict_on_few(busiest, noise);
         }
         // Whole intervals of a load that swings do not tell where it will be: neither is a gain confirmed by them, nor does another change follow from one.
-        if let Some(ratio) = self.swing.ratio().filter(|_| !self.has_good_stripes()) {
+        if let Some(ratio) = self.swing.ratio(&self.settings.rules).filter(|_| !self.has_good_stripes()) {
             let verdict = self.unless_rejected(Trigger::Swing { over_mean: ratio - 1.0 });
             if matches!(verdict, Verdict::Evaluate(_)) {
                 return verdict;
@@ -514,10 +500,14 @@ impl Controller {
                 self.unless_rejected(trigger)
             };
         }
-        if let Some(ratio) = self.swing.ratio() {
+        if let Some(ratio) = self.swing.ratio(&self.settings.rules) {
             return self.unless_rejected(Trigger::Swing { over_mean: ratio - 1.0 });
         }
-        if self.first_due && self.window.len() >= FIRST_MIN && self.throughput_tps > 0.0 && !self.mixed {
+        if self.first_due
+            && self.window.len() >= self.settings.rules.first_min as usize
+            && self.throughput_tps > 0.0
+            && !self.mixed
+        {
             return Verdict::Evaluate(Trigger::First);
         }
         let earlier = self.window.len() - 1;
@@ -540,13 +530,14 @@ impl Controller {
     }
 
     /// A scheme is as good as the samples that it was made from: the load of each worker under it is wrong by their standard deviation. It is
-    /// made again when there are [`MORE_SAMPLES`] times as many, and a scheme made from them is to be expected to be better by a gain that is
+    /// made again when there are [`more_samples`](Rules::more_samples) times as many, and a scheme made from them is to be expected to be better by a gain that is
     /// worth anything.
     fn more_samples(&self) -> Option<Trigger> {
         let (made_from, since) = (self.made_from?, self.samples + self.kept());
         let workers = self.profile.available_count();
         let better = deviation(Some(made_from), workers) - deviation(Some(since), workers);
-        let is_worth_it = since >= MORE_SAMPLES * made_from && better >= self.settings.gain_min;
+        let is_worth_it =
+            since >= self.settings.rules.more_samples * made_from && better >= self.settings.gain_min;
         is_worth_it.then_some(Trigger::MoreSamples { made_from, since })
     }
 
@@ -559,7 +550,7 @@ impl Controller {
     /// intervals other schemes look better.
     fn has_good_stripes(&self) -> bool {
         let Some(Stripes { at_ns, throughput_tps: Some(at_first_tps) }) = self.stripes else { return false };
-        let long = self.settings.interval_max.as_nanos() * u128::from(STRIPES_INTERVALS);
+        let long = self.settings.interval_max.as_nanos() * u128::from(self.settings.rules.stripes_kept);
         let threshold = self.settings.threshold.max(self.noise);
         ns_between(at_ns, self.at_ns) < long && self.throughput_tps >= (1.0 - threshold) * at_first_tps
     }
@@ -585,7 +576,7 @@ impl Controller {
     /// Returns whether the end of a table has grown so much since then that cutting it off is worth it again.
     fn has_grown_since(&self, at_ns: u64) -> bool {
         let intervals = ns_between(at_ns, self.at_ns) as f64 / self.settings.interval.as_nanos() as f64;
-        self.growth.is_worth_it_after(intervals, self.settings.gain_min)
+        self.growth.is_worth_it_after(intervals, &self.settings)
     }
 
     /// Takes note of statistics that nobody wants evaluated, before they begin anew: where the load was is worth knowing if it moves.
@@ -606,7 +597,9 @@ impl Controller {
     fn learn(&mut self, trial: &Trial, after_tps: f64) {
         let before_tps = trial.before.throughput_tps;
         let ratio = if before_tps > 0.0 { after_tps / before_tps } else { 0.0 };
-        if let Some(factor) = trial.promise.and_then(|promise| promise.sync_factor(ratio)) {
+        if let Some(factor) =
+            trial.promise.and_then(|promise| promise.sync_factor(ratio, &self.settings.rules))
+        {
             // Half of the way, as one change may have come with a change of load.
             self.sync_factor =
                 (self.sync_factor * factor.sqrt()).clamp(1.0 / SYNC_FACTOR_MAX, SYNC_FACTOR_MAX);
@@ -634,7 +627,7 @@ impl Controller {
             .map(|(a, b)| (a - b).abs() / f64::midpoint(*a, *b))
             .filter(|difference| *difference <= self.settings.threshold)
             .collect();
-        if differences.len() >= SCATTER_MIN {
+        if differences.len() >= self.settings.rules.scatter_min as usize {
             differences.sort_by(f64::total_cmp);
             self.scatter = differences[differences.len() / 2];
         }
@@ -653,6 +646,7 @@ impl Controller {
             share_gain: self.settings.share_gain,
             message_cycles: self.sync_factor * (exchange_cycles + cycles_per_byte * message_bytes),
             interval_max: self.settings.interval_max,
+            rules: self.settings.rules,
         };
         let changes = self.sharing.consider(seen, after.leaves_messages(), &limits);
         if !changes.is_empty() {

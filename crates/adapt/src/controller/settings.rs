@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::rules::Rules;
 use crate::cores::CoreSettings;
 use crate::error::AdaptError;
 use crate::search::{Annealing, Settings};
@@ -46,6 +47,9 @@ pub struct ControllerSettings {
     /// Rules by which the loss of a core is noticed.
     #[serde(default)]
     pub cores: CoreSettings,
+    /// Thresholds of the other rules.
+    #[serde(default)]
+    pub rules: Rules,
 }
 
 impl Default for ControllerSettings {
@@ -64,6 +68,7 @@ impl Default for ControllerSettings {
             share_gain: share_gain(),
             planning: Settings { annealing: Annealing::Short, ..Settings::default() },
             cores: CoreSettings::default(),
+            rules: Rules::default(),
         }
     }
 }
@@ -90,8 +95,8 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Every setting that is a number.
-    pub const ALL: [Setting; 27] = [
+    /// Those of the first structure and of the search.
+    const OWN: &[Setting] = &[
         setting("interval", "s", |s| s.interval.as_secs_f64(), |s, v| s.interval = seconds(v)),
         setting("interval_max", "s", |s| s.interval_max.as_secs_f64(), |s, v| s.interval_max = seconds(v)),
         setting("threshold", "share", |s| s.threshold, |s, v| s.threshold = v),
@@ -164,12 +169,31 @@ impl Setting {
             |s| s.cores.return_time.as_secs_f64(),
             |s, v| s.cores.return_time = seconds(v),
         ),
+        setting("demand_min", "share", |s| s.cores.demand_min, |s, v| s.cores.demand_min = v),
+        setting("fit_share", "share", |s| s.cores.fit_share, |s, v| s.cores.fit_share = v),
+        setting(
+            "return_doublings",
+            "doublings",
+            |s| f64::from(s.cores.return_doublings),
+            |s, v| s.cores.return_doublings = v.round() as u32,
+        ),
+        setting(
+            "lost_again",
+            "times to return",
+            |s| f64::from(s.cores.lost_again),
+            |s, v| s.cores.lost_again = v.round() as u32,
+        ),
     ];
+
+    /// Every setting that is a number.
+    pub fn all() -> impl Iterator<Item = Setting> {
+        Setting::OWN.iter().chain(Rules::SETTINGS).copied()
+    }
 
     /// The setting of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Setting> {
-        Setting::ALL.into_iter().find(|setting| setting.name == name)
+        Setting::all().find(|setting| setting.name == name)
     }
 
     /// Its value, in its unit.
@@ -196,7 +220,7 @@ impl Setting {
 /// The greatest value of any setting.
 const VALUE_MAX: f64 = 1e9;
 
-const fn setting(
+pub(super) const fn setting(
     name: &'static str,
     unit: &'static str,
     get: fn(&ControllerSettings) -> f64,
@@ -257,6 +281,7 @@ impl ControllerSettings {
             );
         }
         self.cores.check()?;
+        self.rules.check()?;
         self.planning.weights.check()
     }
 }
@@ -271,7 +296,7 @@ mod tests {
         let as_json = |settings: &ControllerSettings| {
             serde_json::to_string(settings).expect("settings have a JSON form")
         };
-        for setting in Setting::ALL {
+        for setting in Setting::all() {
             let mut settings = default;
             let value = 2.0 * setting.of(&default);
             setting.give(&mut settings, value).expect("twice the default");
@@ -285,10 +310,25 @@ mod tests {
     }
 
     #[test]
+    fn rules_out_of_their_range_are_refused_by_name() {
+        let refused = |change: fn(&mut Rules)| {
+            let mut settings = ControllerSettings::default();
+            settings.check().expect("the defaults");
+            change(&mut settings.rules);
+            settings.check().expect_err("refused").to_string()
+        };
+        let many = refused(|rules| rules.blocked_doublings = 21);
+        assert!(many.contains("blocked_doublings") && many.contains("from 0 to 20"), "{many}");
+        assert!(refused(|rules| rules.recent = 0).contains("recent"));
+        assert!(refused(|rules| rules.moved_min = f64::NAN).contains("moved_min"));
+        assert!(refused(|rules| rules.speeds_ratio_max = 0.5).contains("speeds_ratio_max"));
+    }
+
+    #[test]
     fn what_is_no_value_is_refused_by_name() {
         let mut settings = ControllerSettings::default();
         for value in [-1.0, f64::NAN, f64::INFINITY] {
-            let error = Setting::ALL[0].give(&mut settings, value).expect_err("refused");
+            let error = Setting::OWN[0].give(&mut settings, value).expect_err("refused");
             assert!(error.to_string().contains("interval"), "{error}");
         }
         assert_eq!(settings, ControllerSettings::default());

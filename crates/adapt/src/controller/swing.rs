@@ -8,16 +8,8 @@
 //! Invariant: what sampling noise explains is no swing.
 
 use super::memory::Profile;
-use super::{ControllerSettings, Observation};
+use super::{ControllerSettings, Observation, Rules};
 use crate::controller::consider::deviation;
-
-/// Number of observations in a row that must show it.
-const SEEN_MIN: u32 = 2;
-/// Standard deviation of a worker's load in a short time beyond which the greatest of several is more than that of normal noises: some ten
-/// samples are needed of each worker.
-const DEVIATION_MAX: f64 = 0.3;
-/// Number of short times from which something can be told.
-const COUNT_MIN: u32 = 5;
 
 /// The short times since statistics began.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,7 +38,7 @@ impl Swing {
         let profile = Profile::of(whole);
         let (ratios, count) = (self.ratios, self.count);
         let workers = profile.available_count();
-        let Some((_, over)) = profile.busiest().filter(|_| count >= COUNT_MIN) else {
+        let Some((_, over)) = profile.busiest().filter(|_| count >= settings.rules.swing_times) else {
             self.seen = 0;
             return;
         };
@@ -55,7 +47,8 @@ impl Swing {
         let deviation = deviation(samples, workers);
         let noise = deviation * (2.0 * (workers.max(2) as f64).ln()).sqrt();
         self.ratio = ratios / f64::from(count) - noise;
-        let is_seen = deviation <= DEVIATION_MAX && self.ratio > (1.0 + settings.imbalance) * (1.0 + over);
+        let is_clear = deviation <= settings.rules.swing_deviation_max;
+        let is_seen = is_clear && self.ratio > (1.0 + settings.imbalance) * (1.0 + over);
         self.seen = if is_seen { self.seen + 1 } else { 0 };
     }
 
@@ -70,8 +63,8 @@ impl Swing {
     }
 
     /// The busy time of the busiest worker over the mean in short times, if the load swings.
-    pub(super) fn ratio(&self) -> Option<f64> {
-        (self.seen >= SEEN_MIN).then_some(self.ratio)
+    pub(super) fn ratio(&self, rules: &Rules) -> Option<f64> {
+        (self.seen >= rules.swing_seen).then_some(self.ratio)
     }
 }
 
@@ -103,7 +96,7 @@ mod tests {
             swing.observe(&observation(whole, samples), &ControllerSettings::default());
             swing.begin_anew();
         }
-        swing.ratio()
+        swing.ratio(&Rules::default())
     }
 
     #[test]

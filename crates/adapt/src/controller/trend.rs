@@ -8,16 +8,13 @@
 //! Invariant: there is a trend only if the two latest intervals moved in the same direction, about equally fast, and if being moved
 //! explains most of the difference between them.
 
+use super::Rules;
 use crate::extents::Extents;
 
 /// Cells of the grid.
 const CELLS: usize = 512;
 /// Greatest distance from one interval to the next, in cells.
 const SHIFT_MAX: i64 = CELLS as i64 / 8;
-/// The share of the difference between two loads that may remain when one is moved onto the other.
-const UNEXPLAINED_MAX: f64 = 0.5;
-/// By which factor the two latest speeds may differ.
-const SPEEDS_RATIO_MAX: f64 = 2.0;
 
 /// A load on the grid of all tables.
 #[derive(Debug, Clone)]
@@ -72,7 +69,7 @@ impl Gridded {
     }
 
     /// By how many cells this load has moved to become `next`; `None` where moving does not explain the difference.
-    fn shift_to(&self, next: &Self) -> Option<f64> {
+    fn shift_to(&self, next: &Self, rules: &Rules) -> Option<f64> {
         let difference = |shift: i64| -> f64 {
             let both = self.tables.iter().zip(&next.tables);
             let of_table = |(before, after): (&Vec<f64>, &Vec<f64>)| -> f64 {
@@ -89,7 +86,7 @@ impl Gridded {
         let (shift, left) = (-SHIFT_MAX..=SHIFT_MAX)
             .map(|shift| (shift, difference(shift)))
             .min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.abs().cmp(&b.0.abs())))?;
-        (shift != 0 && left < UNEXPLAINED_MAX * unmoved).then_some(shift as f64)
+        (shift != 0 && left < rules.unexplained_max * unmoved).then_some(shift as f64)
     }
 }
 
@@ -108,13 +105,14 @@ fn parts(from: f64, to: f64) -> impl Iterator<Item = (usize, f64)> {
 }
 
 /// The speed of a load that has moved in the latest intervals, in cells per ns; `None` if it has not moved on and on.
-pub(super) fn speed(loads: &[Gridded]) -> Option<f64> {
+pub(super) fn speed(loads: &[Gridded], rules: &Rules) -> Option<f64> {
     let [.., first, second, third] = loads else { return None };
     let speed = |from: &Gridded, to: &Gridded| {
         let ns = super::ns_between(from.at_ns, to.at_ns) as f64;
-        (ns > 0.0).then(|| from.shift_to(to).map(|shift| shift / ns)).flatten()
+        (ns > 0.0).then(|| from.shift_to(to, rules).map(|shift| shift / ns)).flatten()
     };
     let (before, after) = (speed(first, second)?, speed(second, third)?);
     let ratio = after / before;
-    (1.0 / SPEEDS_RATIO_MAX..=SPEEDS_RATIO_MAX).contains(&ratio).then(|| f64::midpoint(before, after))
+    let most = rules.speeds_ratio_max;
+    (1.0 / most..=most).contains(&ratio).then(|| f64::midpoint(before, after))
 }

@@ -13,7 +13,7 @@
 //! confirmed first.
 
 use super::memory::Situation;
-use super::{ControlAction, Controller, Trigger};
+use super::{ControlAction, Controller, Rules, Trigger};
 use crate::attribution::{Attributed, attribute};
 use crate::cost::Weights;
 use crate::error::AdaptError;
@@ -36,13 +36,10 @@ pub(super) struct Before {
     waits: f64,
 }
 
-/// Requests for locks that wait more than before, per transaction, from which transactions are slower for it.
-const MORE_WAITS: f64 = 0.1;
-
 impl Before {
     /// Returns whether fewer requests for locks waited, per transaction, than now.
-    pub(super) fn waited_less(&self, waits: f64) -> bool {
-        waits > self.waits + MORE_WAITS
+    pub(super) fn waited_less(&self, waits: f64, rules: &Rules) -> bool {
+        waits > self.waits + rules.more_waits
     }
 }
 
@@ -68,10 +65,11 @@ impl Controller {
     /// Notes the throughput after the latest change: one that is lower for whatever reason has to be explained.
     pub(super) fn compare_with_before(&mut self, throughput_tps: f64) {
         let limit = 1.0 - self.settings.threshold / 2.0 - self.noise;
-        let (mixed, waits) = (self.mixed_before, self.waits);
+        let (mixed, waits, rules) = (self.mixed_before, self.waits, &self.settings.rules);
         self.worse = self.before.take().filter(|before| {
             // Of two loads the throughput of one was higher still: who waits more is slower in any case.
-            (!mixed || before.waited_less(waits)) && throughput_tps < limit * before.situation.throughput_tps
+            (!mixed || before.waited_less(waits, rules))
+                && throughput_tps < limit * before.situation.throughput_tps
         });
     }
 
@@ -88,7 +86,7 @@ impl Controller {
         let moved = self.flux.has_moved_since(before.situation.at_ns);
         let limit = 1.0 + self.settings.threshold / 2.0 + noise;
         let dearer = busiest_cycles(trace, self.throughput_tps) > limit * before.busiest_cycles;
-        let waiting = before.waited_less(self.waits);
+        let waiting = before.waited_less(self.waits, &self.settings.rules);
         if !(waiting && moved != Some(true) || dearer && moved == Some(false)) {
             return Ok(None);
         }

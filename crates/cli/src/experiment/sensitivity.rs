@@ -89,8 +89,8 @@ pub(super) fn table<'s>(
     let given = outcome(&cases, settings)?;
     output::print(&head(&given))?;
     let mut rows = Vec::new();
-    for setting in Setting::ALL {
-        let mut text = format!("{:<16} {:>12} {:<19}", setting.name, setting.of(settings), setting.unit);
+    for setting in Setting::all() {
+        let mut text = format!("{:<19} {:>12} {:<19}", setting.name, setting.of(settings), setting.unit);
         let mut row = json!({ "setting": setting.name, "unit": setting.unit, "value": setting.of(settings) });
         for (name, factor) in [("halved", 0.5), ("doubled", 2.0)] {
             let mut other = *settings;
@@ -114,7 +114,7 @@ pub(super) fn table<'s>(
 fn head(given: &Outcome) -> String {
     let columns = " near  safe   mean changes looked";
     format!(
-        "{} phases; near: at least 0.90 of the best fixed scheme after three seconds; safe: at least 0.95 of static; mean: geometric, over the best fixed scheme; looked: evaluations\n\n{:<49}  {:<33}  doubled\n{:<49} {columns} {columns}\n{:<49}  {}\n",
+        "{} phases; near: at least 0.90 of the best fixed scheme after three seconds; safe: at least 0.95 of static; mean: geometric, over the best fixed scheme; looked: evaluations\n\n{:<52}  {:<33}  doubled\n{:<52} {columns} {columns}\n{:<52}  {}\n",
         given.phases,
         "",
         "halved",
