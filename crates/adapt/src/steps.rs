@@ -3,8 +3,9 @@
 //! Owns: the list of steps and what each does to a scheme. Never: carries one out; the engine does.
 //!
 //! The paper has splits and merges; a partition stays with its thread. Here a move to another worker is a step of its own.
-//! All splits come first, then all moves, then all merges, each in the order of tables and keys, so that a piece that is
-//! moved is never larger than it must be and both sides of a merge are on one worker.
+//! All splits come first, then all moves, then all merges, so that a piece that is moved is never larger than it must be and both
+//! sides of a merge are on one worker. Within each of the three the workers that have to do them take turns, since a worker is left alone for
+//! a while after each step; the steps of one are in the order of tables and keys.
 //!
 //! Invariant: applying [`steps_between`] two schemes to the first gives the second.
 
@@ -13,6 +14,7 @@ use crate::ids::{SliceIndex, TableIndex, WorkerIndex};
 use crate::scheme::{PlannedScheme, TableScheme};
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// One change of one partition.
@@ -80,11 +82,20 @@ pub fn steps_between(
     let (mut splits, mut moves, mut merges) = (Vec::new(), Vec::new(), Vec::new());
     for (table, (old, new)) in (0..).map(TableIndex).zip(today.tables().iter().zip(wanted.tables())) {
         let is_new = |cut: &&u32| old.cuts().binary_search(cut).is_err();
-        splits
-            .extend(new.cuts().iter().filter(is_new).map(|cut| Step::Split { table, at: SliceIndex(*cut) }));
+        let of_owner = |scheme: &TableScheme, cut: u32, step: Step| (owner_at(scheme, cut), step);
+        splits.extend(
+            new.cuts()
+                .iter()
+                .filter(is_new)
+                .map(|cut| of_owner(old, *cut, Step::Split { table, at: SliceIndex(*cut) })),
+        );
         let is_gone = |cut: &&u32| new.cuts().binary_search(cut).is_err();
-        merges
-            .extend(old.cuts().iter().filter(is_gone).map(|cut| Step::Merge { table, at: SliceIndex(*cut) }));
+        merges.extend(
+            old.cuts()
+                .iter()
+                .filter(is_gone)
+                .map(|cut| of_owner(new, *cut, Step::Merge { table, at: SliceIndex(*cut) })),
+        );
         let slices = workload.slice_count(table);
         let mut pieces: Vec<u32> = old.cuts().iter().chain(new.cuts()).copied().collect();
         pieces.sort_unstable();
@@ -93,11 +104,25 @@ pub fn steps_between(
         for (from, to) in std::iter::once(0).chain(pieces.iter().copied()).zip(ends) {
             let (source, target) = (owner_at(old, from), owner_at(new, from));
             if source != target {
-                moves.push(Step::Move { table, from: SliceIndex(from), to: SliceIndex(to), source, target });
+                let (from, to) = (SliceIndex(from), SliceIndex(to));
+                moves.push((source, Step::Move { table, from, to, source, target }));
             }
         }
     }
-    Ok([splits, moves, merges].concat())
+    Ok([splits, moves, merges].map(by_turns).concat())
+}
+
+/// Steps with the workers that have to do them: one of each worker, then the second of each, and so on.
+fn by_turns(steps: Vec<(WorkerIndex, Step)>) -> Vec<Step> {
+    let mut of_worker: BTreeMap<WorkerIndex, usize> = BTreeMap::new();
+    let mut in_turn = |(worker, step): (WorkerIndex, Step)| {
+        let turn = of_worker.entry(worker).or_default();
+        *turn += 1;
+        (*turn, step)
+    };
+    let mut steps: Vec<(usize, Step)> = steps.into_iter().map(&mut in_turn).collect();
+    steps.sort_by_key(|(turn, _)| *turn);
+    steps.into_iter().map(|(_, step)| step).collect()
 }
 
 fn owner_at(table: &TableScheme, slice: u32) -> WorkerIndex {

@@ -114,6 +114,15 @@ enum Waited {
     Closing,
 }
 
+/// The end of a time in which the controller looked at loads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sensed {
+    Passed,
+    /// The load is another one than it was, for this reason.
+    Changed(WaitReason),
+    Closing,
+}
+
 /// The number of decisions in the history; the oldest are removed first.
 const HISTORY_MAX: usize = 4096;
 
@@ -261,13 +270,15 @@ impl Adaptive {
         loop {
             // Cores, throughput and loads are checked at the shortest interval, however long the present one is.
             let step = settings.controller.interval.min(controller.interval());
-            if !matches!(self.sense(&mut controller, step), Ok(Waited::Passed)) {
-                return;
-            }
+            let changed = match self.sense(&mut controller, step) {
+                Ok(Sensed::Passed) => None,
+                Ok(Sensed::Changed(reason)) => Some(reason),
+                Ok(Sensed::Closing) | Err(_) => return,
+            };
             waited += step;
             let cores_changed = self.cores_changed.load(Ordering::SeqCst);
             let Ok(now) = self.glance() else { return };
-            if !cores_changed && self.lock().watch.is_in_doubt() {
+            if changed.is_none() && !cores_changed && self.lock().watch.is_in_doubt() {
                 // Whether a worker has lost its core is known before long.
                 seen = now;
                 continue;
@@ -285,7 +296,7 @@ impl Adaptive {
                 }
             }
             // Cores that have changed are for an observation, at once.
-            let noticed = if cores_changed { None } else { controller.glance(&between) };
+            let noticed = if cores_changed { None } else { changed.or_else(|| controller.glance(&between)) };
             let event = match noticed {
                 Some(reason) => self.begin_anew(&between, &now, reason),
                 None if waited < controller.interval() && !cores_changed => continue,
@@ -316,24 +327,28 @@ impl Adaptive {
         Ok(AdaptationEvent { decision, report: None, failure: None })
     }
 
-    /// Waits for `time`, until a nudge or a change of cores, and lets the controller look at the loads of short times meanwhile.
-    fn sense(&self, controller: &mut Controller, time: Duration) -> Result<Waited, Abort> {
+    /// Waits for `time`, until a nudge or a change of cores, and lets the controller look at the loads of short times meanwhile, until it
+    /// notices that the load has changed.
+    fn sense(&self, controller: &mut Controller, time: Duration) -> Result<Sensed, Abort> {
         let mut seen = self.glance()?;
         for _ in 0..SHORT_TIMES {
             match self.wait(time / SHORT_TIMES) {
                 Waited::Passed => {}
                 Waited::Nudged => break,
-                Waited::Closing => return Ok(Waited::Closing),
+                Waited::Closing => return Ok(Sensed::Closing),
             }
             let now = self.glance()?;
-            controller.sense(&self.between(&seen, &now));
+            let noticed = controller.sense(&self.between(&seen, &now));
             seen = now;
             self.look_after_cores();
+            if let Some(reason) = noticed {
+                return Ok(Sensed::Changed(reason));
+            }
             if self.cores_changed.load(Ordering::SeqCst) {
                 break;
             }
         }
-        Ok(Waited::Passed)
+        Ok(Sensed::Passed)
     }
 
     /// Requests the end of the adapting thread. It may wait for answers of workers until these end.

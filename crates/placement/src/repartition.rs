@@ -55,15 +55,53 @@ use crate::published_scheme::PublishedScheme;
 pub use self::change::{RepartitionReport, SchemeChange};
 pub use self::locks::{relock, unsettle};
 
-/// The ratio of the pause after a change to its owners' time. Transactions that have looked up data in a tree that was cut
-/// look it up again, so a change costs more than its owners' time.
+/// The ratio of the time for which the owners of a change are left alone after it to their time for it. Transactions that have
+/// looked up data in a tree that was cut look it up again, so a change costs more than its owners' time.
 const GENTLE: u32 = 24;
 
-/// The shortest time between two changes.
+/// The shortest time between two changes that concern a worker.
 const PAUSE_MIN: Duration = Duration::from_micros(300);
 
-/// The longest time between two changes.
+/// The longest.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
+
+/// The time between any two changes: all other workers take note of the new scheme.
+const PAUSE_ALL: Duration = Duration::from_micros(100);
+
+/// The times until which workers are left alone, since they took part in a change. On many workers most changes concern others than
+/// the change before.
+struct Rest {
+    of_worker: Vec<Ticks>,
+    of_all: Ticks,
+}
+
+impl Rest {
+    fn of(worker: &EngineWorker) -> Rest {
+        let now = worker.now();
+        Rest { of_worker: vec![now; worker.workers()], of_all: now }
+    }
+
+    /// Waits until these may be disturbed.
+    async fn over(&self, worker: &EngineWorker, concerned: &[WorkerId]) {
+        let of_worker = concerned.iter().filter_map(|one| self.of_worker.get(one.index()));
+        let until = of_worker.fold(self.of_all, |until, of_worker| Ticks(until.0.max(of_worker.0)));
+        if !worker.clock().is_virtual() {
+            worker.sleep_until(until).await;
+        }
+    }
+
+    /// Begins to leave those alone who have taken so long for a change.
+    fn begin(&mut self, worker: &EngineWorker, concerned: &[WorkerId], taken: Duration) {
+        let pause = (taken * GENTLE).clamp(PAUSE_MIN, PAUSE_MAX);
+        let after = |pause| Ticks(worker.now().0 + worker.clock().ticks(pause).0);
+        for one in concerned {
+            if let Some(until) = self.of_worker.get_mut(one.index()) {
+                *until = after(pause);
+            }
+        }
+        self.of_all = after(PAUSE_ALL);
+    }
+}
 
 /// Carries out changes, in order, as a task of `worker`. The caller excludes other coordinators.
 ///
@@ -90,21 +128,15 @@ async fn carry_out_all(
     published: &PublishedScheme,
 ) -> Result<RepartitionReport, Abort> {
     let mut report = RepartitionReport::default();
-    let mut done = Ok(());
+    let (mut done, mut rest) = (Ok(()), Rest::of(worker));
     for change in changes {
         if worker.is_stopping() {
             done = Err(Abort::shutting_down());
             break;
         }
-        let before = report.owner_time;
-        done = carry_out_one(worker, change, published, &mut report).await;
+        done = carry_out_one(worker, change, published, &mut report, &mut rest).await;
         if done.is_err() {
             break;
-        }
-        if !worker.clock().is_virtual() {
-            let pause = (report.owner_time - before) * GENTLE;
-            let pause = pause.clamp(PAUSE_MIN, PAUSE_MAX);
-            worker.sleep_until(Ticks(worker.now().0 + worker.clock().ticks(pause).0)).await;
         }
     }
     // When this returns, no worker has an older scheme.
@@ -128,6 +160,17 @@ struct Family {
     today: Arc<FamilyScheme>,
 }
 
+impl Family {
+    /// Returns the workers that a change concerns: the owner of the partition that holds its key, and who gets it.
+    fn concerned(&self, change: &SchemeChange) -> Vec<WorkerId> {
+        let owner = |at: &KeyBuf| self.today.owner(self.today.partition_of(at));
+        match change {
+            SchemeChange::Split { at, .. } | SchemeChange::Merge { at, .. } => vec![owner(at)],
+            SchemeChange::Move { at, to, .. } => vec![owner(at), *to],
+        }
+    }
+}
+
 /// A change that its owner has made.
 struct Made {
     owner: WorkerId,
@@ -142,6 +185,7 @@ async fn carry_out_one(
     change: SchemeChange,
     published: &PublishedScheme,
     report: &mut RepartitionReport,
+    rest: &mut Rest,
 ) -> Result<(), Abort> {
     let table = change.table();
     let catalog = worker.shard().catalog();
@@ -155,6 +199,9 @@ async fn carry_out_one(
     refuse_closed(worker, &catalog, meta.family)?;
     let today = Arc::clone(&worker.shard().tables.borrow().shards[table.at()].scheme);
     let family = Family { number: meta.family, table: meta.name, today };
+    let concerned = family.concerned(&change);
+    rest.over(worker, &concerned).await;
+    let before = report.owner_time;
     let made = match change {
         SchemeChange::Split { at, .. } => {
             report.splits += 1;
@@ -175,6 +222,7 @@ async fn carry_out_one(
     made.times.iter().for_each(|ticks| {
         report.add_time(Duration::from_nanos(worker.clock().ns(*ticks)));
     });
+    rest.begin(worker, &concerned, report.owner_time - before);
     for other in
         (0..worker.workers()).map(|other| WorkerId(other as u16)).filter(|other| *other != made.owner)
     {

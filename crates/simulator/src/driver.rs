@@ -14,9 +14,10 @@ use crate::layout::Layout;
 use crate::scenario::Scenario;
 use crate::world::{Counters, World};
 
-/// Time between two steps of a plan, in seconds: as a database waits after each, so that transactions go on. 80 rearrangements of two steps
-/// each take it 78 ms (`docs/benchmarks.md`).
+/// Time for which workers are left alone between two steps of a plan that concern them, in seconds, and between any two steps: as a database
+/// waits, so that transactions go on. 80 rearrangements of two steps each, most of them of the same worker, take it 78 ms (`docs/benchmarks.md`).
 const STEP_PAUSE_S: f64 = 0.000_5;
+const STEP_PAUSE_ALL_S: f64 = 0.000_1;
 /// Times at which loads are read within the shortest interval, as a database does.
 const SHORT_TIMES: u32 = 10;
 /// Time at the beginning of a phase that does not count as settled: three of the controller's shortest intervals. Of a phase that is hardly
@@ -196,10 +197,19 @@ impl<'s> Run<'s> {
     fn carry_out(&mut self, plan: &Plan, extents: &Extents) -> bool {
         self.in_phase.repartitionings += 1;
         self.in_phase.first_change_s.get_or_insert(self.world.now_s() - self.began.at_s);
+        let mut rested_s = vec![0.0_f64; self.world.kind.workers()];
         for step in &plan.steps {
-            let worker = self.world.layout.apply(step, extents);
-            self.world.pause(worker);
-            if !self.advance(self.world.now_s() + STEP_PAUSE_S) {
+            let concerned = self.world.layout.concerned(step, extents);
+            let until_s = concerned.map(|worker| rested_s[worker as usize]).into_iter().fold(0.0, f64::max);
+            if until_s > self.world.now_s() && !self.advance(until_s) {
+                return false;
+            }
+            self.world.layout.apply(step, extents);
+            self.world.pause(concerned[0]);
+            for worker in concerned {
+                rested_s[worker as usize] = self.world.now_s() + STEP_PAUSE_S;
+            }
+            if !self.advance(self.world.now_s() + STEP_PAUSE_ALL_S) {
                 return false;
             }
         }
@@ -263,6 +273,15 @@ fn read(world: &World<'_>) -> Read {
     Read { counters: world.counters(), loads: world.monitor.loads(&world.layout, world.kind.workers()) }
 }
 
+/// Outcome of a wait.
+enum Sensed {
+    Passed,
+    /// The load is another one than it was, for this reason.
+    Changed(WaitReason),
+    /// All phases are over.
+    Over,
+}
+
 /// The adapting thread of a database: its controller, and its watch over the processing units of the workers.
 struct Adapting {
     controller: Controller,
@@ -292,24 +311,27 @@ impl Adapting {
         (0..self.platform.worker_count()).map(|at| self.watch.has_unit(WorkerIndex(at as u32))).collect()
     }
 
-    /// Lets time pass, and the controller look at the loads of short times, until cores have changed. Returns false when all phases are over.
-    fn sense(&mut self, run: &mut Run<'_>, step_s: f64) -> bool {
+    /// Lets time pass, and the controller look at the loads of short times, until cores have changed or it notices that the load has.
+    fn sense(&mut self, run: &mut Run<'_>, step_s: f64) -> Sensed {
         let mut seen = read(&run.world);
         let began_s = run.world.now_s();
         for time in 1..=SHORT_TIMES {
             if !run.advance(began_s + step_s * f64::from(time) / f64::from(SHORT_TIMES)) {
-                return false;
+                return Sensed::Over;
             }
             let now = read(&run.world);
             let observed = observation(&run.world, &seen, &now, loads_between(&seen, &now), self.available());
-            self.controller.sense(&observed);
+            let noticed = self.controller.sense(&observed);
             self.look_after_cores(run, &observed);
             seen = now;
+            if let Some(reason) = noticed {
+                return Sensed::Changed(reason);
+            }
             if self.cores_changed {
                 break;
             }
         }
-        true
+        Sensed::Passed
     }
 
     /// Looks at the processing units of the workers, if that has not been done for a while.
@@ -381,14 +403,18 @@ pub(crate) fn run_adaptive(
     let mut judged: Option<(f64, f64, usize)> = None;
     loop {
         let step_s = settings.interval.min(adapting.controller.interval()).as_secs_f64();
-        if !adapting.sense(&mut run, step_s) {
-            return Ok(run.side);
-        }
+        let changed = match adapting.sense(&mut run, step_s) {
+            Sensed::Passed => None,
+            Sensed::Changed(reason) => Some(reason),
+            Sensed::Over => return Ok(run.side),
+        };
         waited_s += step_s;
         let now = read(&run.world);
+        // Of two loads a throughput is no measure of either.
+        judged = judged.filter(|_| changed.is_none());
         judge(&mut run, &mut judged, &seen, &now);
         let cores_changed = adapting.cores_changed;
-        if !cores_changed && adapting.watch.is_in_doubt() {
+        if changed.is_none() && !cores_changed && adapting.watch.is_in_doubt() {
             // Whether a worker has lost its unit is known before long.
             seen = now;
             continue;
@@ -396,7 +422,8 @@ pub(crate) fn run_adaptive(
         let glanced = observation(&run.world, &seen, &now, loads_between(&seen, &now), adapting.available());
         let is_due = waited_s >= adapting.controller.interval().as_secs_f64() - 1e-9;
         // Cores that have changed are for an observation, at once.
-        let noticed = if cores_changed { None } else { adapting.controller.glance(&glanced) };
+        let glance = || adapting.controller.glance(&glanced);
+        let noticed = if cores_changed { None } else { changed.or_else(glance) };
         if let Some(reason) = noticed {
             run.side.decisions.push(Decision::waited(&glanced, reason));
             run.world.begin_statistics();

@@ -52,6 +52,12 @@ impl Cut {
     }
 }
 
+/// The first key of a slice.
+fn key(extents: &Extents, table: TableIndex, slice: u32) -> u64 {
+    let bytes = extents.start(table, SliceIndex(slice)).bytes();
+    u64::from_be_bytes(bytes.try_into().expect("keys of a simulated table are numbers"))
+}
+
 impl Layout {
     /// Every table in as many equal parts as there are workers, those of the next table so many workers further on.
     pub(crate) fn naive(rows: &[u64], workers: usize, shifted_by: usize) -> Self {
@@ -101,12 +107,21 @@ impl Layout {
         cut
     }
 
+    /// The workers that a step of a plan concerns whose slices have these extents: who has to do it, and who gets something.
+    pub(crate) fn concerned(&self, step: &Step, extents: &Extents) -> [u32; 2] {
+        let owner = |table: TableIndex, slice: u32| {
+            let layout = &self.tables[table.index()];
+            layout.owners[layout.of(key(extents, table, slice))]
+        };
+        match *step {
+            Step::Split { table, at } | Step::Merge { table, at } => [owner(table, at.0); 2],
+            Step::Move { table, from, target, .. } => [owner(table, from.0), target.0],
+        }
+    }
+
     /// Carries one step of a plan out whose slices have these extents. Returns the worker that has to do it.
     pub(crate) fn apply(&mut self, step: &Step, extents: &Extents) -> u32 {
-        let key = |table: TableIndex, slice: u32| {
-            let bytes = extents.start(table, SliceIndex(slice)).bytes();
-            u64::from_be_bytes(bytes.try_into().expect("keys of a simulated table are numbers"))
-        };
+        let key = |table: TableIndex, slice: u32| key(extents, table, slice);
         match *step {
             Step::Split { table, at } => {
                 let begin = key(table, at.0);

@@ -486,6 +486,7 @@ impl Controller {
         self.interval = self.settings.interval;
         self.changed_ns = self.at_ns;
         self.window.clear();
+        self.onset.begin_anew();
         (self.candidate, self.rejected) = (None, None);
         self.too_few = 0.0;
         self.first_due = false;

@@ -40,6 +40,7 @@ mod flux;
 mod growth;
 mod left;
 mod memory;
+mod onset;
 mod rules;
 mod settings;
 mod swing;
@@ -64,6 +65,7 @@ use consider::{certain_gain, deviation};
 use flux::Flux;
 use growth::Growth;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
+use onset::{Change, Onset};
 use std::collections::VecDeque;
 use std::time::Duration;
 use swing::Swing;
@@ -170,6 +172,9 @@ pub struct Controller {
     flux: Flux,
     growth: Growth,
     swing: Swing,
+    onset: Onset,
+    /// Time of the latest short time.
+    sensed_ns: u64,
     /// Stripes that were made for a load that swings.
     stripes: Option<Stripes>,
     /// By which share the throughput of the latest glance in this interval differed.
@@ -229,8 +234,10 @@ impl Controller {
             flux: Flux::new(settings.rules),
             growth: Growth::default(),
             swing: Swing::default(),
+            onset: Onset::default(),
             stripes: None,
             glanced: None,
+            sensed_ns: 0,
             before: None,
             mixed_before: false,
             worse: None,
@@ -304,6 +311,7 @@ impl Controller {
         self.samples = observation.samples.unwrap_or(f64::INFINITY);
         self.deviation = deviation(observation.samples, self.profile.available_count());
         self.swing.observe(observation, &self.settings);
+        self.onset.observed(&self.settings.rules);
         self.glanced = None;
 
         let mix_changed = self.note_mix(&observation.mix);
@@ -371,17 +379,34 @@ impl Controller {
             let (worker, over_mean) = busiest.filter(|_| !profile.is_like(&self.profile, &self.settings))?;
             Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
         };
+        Some(self.begin_anew(trigger))
+    }
+
+    /// Statistics of what came before `trigger` was noticed are thrown away; the next observation is due soon.
+    fn begin_anew(&mut self, trigger: Trigger) -> WaitReason {
         self.glanced = None;
         self.interval = self.settings.interval / self.settings.rules.after_glance;
         self.swing.begin_anew();
+        self.onset.begin_anew();
         self.began_anew = true;
-        Some(WaitReason::BeganAnew { trigger })
+        WaitReason::BeganAnew { trigger }
     }
 
     /// Takes note of the loads of a short time, about a tenth of the shortest interval: several times per interval, or never where a driver
-    /// has no such loads.
-    pub fn sense(&mut self, seen: &Observation) {
+    /// has no such loads. When the throughput has become another one within a shortest interval, says so, as [`glance`](Self::glance)
+    /// does within a longer one; not while the load swings.
+    pub fn sense(&mut self, seen: &Observation) -> Option<WaitReason> {
         self.swing.sense(seen);
+        let since_ns = ns_between(self.sensed_ns, seen.at_ns);
+        self.sensed_ns = seen.at_ns;
+        let to_tps = sane(seen.throughput_tps);
+        if self.interval > self.settings.interval || self.swing.is_seen() || since_ns == 0 {
+            return None;
+        }
+        let clear = self.settings.rules.glance_thresholds * self.settings.threshold;
+        let clear = clear.max(self.counting_noise(to_tps, since_ns));
+        let Change { from_tps, to_tps } = self.onset.sense(to_tps, clear, &self.settings.rules)?;
+        Some(self.begin_anew(Trigger::ThroughputChanged { from_tps, to_tps }))
     }
 
     /// By which share a throughput may differ because so few transactions were counted in that time: of `n` that come by
