@@ -311,7 +311,7 @@ impl Controller {
         self.samples = observation.samples.unwrap_or(f64::INFINITY);
         self.deviation = deviation(observation.samples, self.profile.available_count());
         self.swing.observe(observation, &self.settings);
-        self.onset.observed(&self.settings.rules);
+        self.onset.observed();
         self.glanced = None;
 
         let mix_changed = self.note_mix(&observation.mix);
@@ -403,9 +403,8 @@ impl Controller {
         if self.interval > self.settings.interval || self.swing.is_seen() || since_ns == 0 {
             return None;
         }
-        let clear = self.settings.rules.glance_thresholds * self.settings.threshold;
-        let clear = clear.max(self.counting_noise(to_tps, since_ns));
-        let Change { from_tps, to_tps } = self.onset.sense(to_tps, clear, &self.settings.rules)?;
+        let counted = self.counting_noise(to_tps, since_ns);
+        let Change { from_tps, to_tps } = self.onset.sense(to_tps, counted, &self.settings)?;
         Some(self.begin_anew(Trigger::ThroughputChanged { from_tps, to_tps }))
     }
 

@@ -154,8 +154,8 @@ rules! {
     /// Standard deviation of a worker's load in a short time beyond which the greatest of several is more than that of normal noises: some
     /// ten samples are needed of each worker.
     swing_deviation_max: f64 = 0.3 "share" from 0.0 to 1000.0;
-    /// Number of short times, about tenths of the shortest interval, before a change within it can be told.
-    onset_times: u32 = 2 "short times" from 1 to 1000;
+    /// Number of differences between short times, about tenths of the shortest interval, from which a change within it can be told.
+    onset_times: u32 = 5 "short times" from 0 to 20;
     /// Number of short times in a row that must show such a change.
     onset_seen: u32 = 2 "short times" from 1 to 1000;
     /// Time for which stripes are left alone that serve a load that swings.
