@@ -130,6 +130,8 @@ fn turns(recent: &[&Noted], rules: &Rules) -> f64 {
 pub(super) struct Flux {
     rules: Rules,
     noted: VecDeque<Noted>,
+    /// Set if the latest interval had the load of the one before.
+    steady: bool,
 }
 
 /// The loads by which a scheme is judged, by slices of one trace; costs of each add up to 1.
@@ -140,7 +142,7 @@ pub(super) struct Outlook {
 
 impl Flux {
     pub(super) const fn new(rules: Rules) -> Self {
-        Self { rules, noted: VecDeque::new() }
+        Self { rules, noted: VecDeque::new(), steady: false }
     }
 
     /// Remembers the load of an interval that ended at `at_ns`: `workload` has the costs of actions alone of `trace`. The one that ended at `kept_ns` stays
@@ -156,6 +158,7 @@ impl Flux {
         if self.noted.back().is_some_and(|last| last.table_count() != noted.table_count()) {
             self.noted.clear();
         }
+        self.steady = self.noted.back().is_some_and(|last| !noted.differs(last, &self.rules));
         self.noted.push_back(noted);
         let size = |noted: &VecDeque<Noted>| noted.iter().map(Noted::size).sum::<usize>();
         while self.noted.len() > NOTED_MAX || self.noted.len() > 1 && size(&self.noted) > NOTED_SIZE_MAX {
@@ -164,6 +167,11 @@ impl Flux {
             let oldest = self.noted.iter().position(|noted| !is_kept(noted)).filter(|at| *at < last);
             self.noted.remove(oldest.unwrap_or(0));
         }
+    }
+
+    /// Returns whether the latest interval had the load of the one before.
+    pub(super) const fn is_steady(&self) -> bool {
+        self.steady
     }
 
     /// The samples of the intervals after `since_ns`, the latest of them that [`pooled`](Self::pooled) may take.

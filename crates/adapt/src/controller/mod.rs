@@ -394,13 +394,14 @@ impl Controller {
 
     /// Takes note of the loads of a short time, about a tenth of the shortest interval: several times per interval, or never where a driver
     /// has no such loads. When the throughput has become another one within a shortest interval, says so, as [`glance`](Self::glance)
-    /// does within a longer one; not while the load swings.
+    /// does within a longer one; only of a load that was the same in two intervals, and not while it swings.
     pub fn sense(&mut self, seen: &Observation) -> Option<WaitReason> {
         self.swing.sense(seen);
         let since_ns = ns_between(self.sensed_ns, seen.at_ns);
         self.sensed_ns = seen.at_ns;
         let to_tps = sane(seen.throughput_tps);
-        if self.interval > self.settings.interval || self.swing.is_seen() || since_ns == 0 {
+        let is_short = self.interval <= self.settings.interval;
+        if !is_short || self.swing.is_seen() || !self.flux.is_steady() || since_ns == 0 {
             return None;
         }
         let counted = self.counting_noise(to_tps, since_ns);

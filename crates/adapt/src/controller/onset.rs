@@ -3,7 +3,8 @@
 //! Glances notice a change in the middle of a long interval. In the shortest one the throughput of short times, about tenths of it, tells: if
 //! several of them, one after another, are all above or all below those before by more than the threshold of a glance and than by what short
 //! times usually differ, the load is another one since. Those before may be of the interval before, unless the scheme has changed. Then statistics
-//! begin anew, once in two intervals: where the load changes in every one, statistics of whole intervals are wanted.
+//! begin anew, if the load was the same in two intervals until then, and once in two intervals: where it moves all the time, statistics of whole
+//! intervals are wanted.
 //!
 //! Owns: the throughputs of these times. Never: decides.
 //!
