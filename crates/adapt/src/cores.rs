@@ -304,6 +304,9 @@ impl CoreWatch {
     /// The least time between two looks.
     pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+    /// The shortest time between two looks: one before a plan is made sees what the latest was too early for.
+    pub const LOOK_SOONEST: Duration = Duration::from_millis(250);
+
     /// Workers on these processing units, `None` for one that is not pinned and not watched. The units of `preference` are taken first, in
     /// this order, by workers that need another.
     #[must_use]

@@ -300,6 +300,8 @@ impl Adaptive {
             let event = match noticed {
                 Some(reason) => self.begin_anew(&between, &now, reason),
                 None if waited < controller.interval() && !cores_changed => continue,
+                // A plan is not made of statistics of a worker's waiting for its core.
+                None if self.is_in_doubt() && !self.cores_changed.load(Ordering::SeqCst) => continue,
                 None => self.turn(&mut controller),
             };
             waited = Duration::ZERO;

@@ -4,6 +4,8 @@
 //! shortest interval, an observation at the end of the controller's interval or when units were lost or are back, a trace and a plan when it asks
 //! for them, and the plan carried out step by step. Never: decides, or tells the controller what it did not see.
 
+use std::time::Duration;
+
 use atrapos_adapt::{
     AdaptError, Controller, ControllerSettings, CoreChange, CoreWatch, Decision, Extents, Mix, Observation,
     Plan, Platform, Verdict, WaitReason, WorkerIndex,
@@ -322,7 +324,7 @@ impl Adapting {
             let now = read(&run.world);
             let observed = observation(&run.world, &seen, &now, loads_between(&seen, &now), self.available());
             let noticed = self.controller.sense(&observed);
-            self.look_after_cores(run, &observed);
+            self.look_after_cores(run, &observed, CoreWatch::LOOK_EVERY);
             seen = now;
             if let Some(reason) = noticed {
                 return Sensed::Changed(reason);
@@ -334,10 +336,10 @@ impl Adapting {
         Sensed::Passed
     }
 
-    /// Looks at the processing units of the workers, if that has not been done for a while.
-    fn look_after_cores(&mut self, run: &mut Run<'_>, observed: &Observation) {
+    /// Looks at the processing units of the workers, if that has not been done for so long.
+    fn look_after_cores(&mut self, run: &mut Run<'_>, observed: &Observation, least: Duration) {
         let now_s = run.world.now_s();
-        if now_s - self.looked_s < CoreWatch::LOOK_EVERY.as_secs_f64() - 1e-9 {
+        if now_s - self.looked_s < least.as_secs_f64() - 1e-9 {
             return;
         }
         self.looked_s = now_s;
@@ -431,6 +433,12 @@ pub(crate) fn run_adaptive(
         }
         if noticed.is_some() || !is_due && !cores_changed {
             seen = read(&run.world);
+            continue;
+        }
+        adapting.look_after_cores(&mut run, &glanced, CoreWatch::LOOK_SOONEST);
+        if !adapting.cores_changed && adapting.watch.is_in_doubt() {
+            // A plan is not made of statistics of a worker's waiting for its unit.
+            seen = now;
             continue;
         }
         waited_s = 0.0;

@@ -1,6 +1,7 @@
 //! Sources of what there is to see of processing units and of the workers' threads, and the looks at them.
 //!
-//! Owns: when one looks (once a second at most, on the adapting thread, also while it waits for a worker), and the threads of the workers.
+//! Owns: when one looks (once a second, and right before a plan is made; on the adapting thread, also while it waits for a worker), and the
+//! threads of the workers.
 //! Never: judges ([`atrapos_adapt::CoreWatch`] does), or is on the path of a transaction: a worker is asked for the number of its thread, once.
 //!
 //! A database watches the cores of its workers if it adapts itself, has several workers and pins them. After each look
@@ -12,6 +13,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use atrapos_adapt::{CoreChange, CoreSight, CoreWatch, Decision, Platform, WorkerIndex, WorkerSight};
 use atrapos_partition::abort::Abort;
@@ -129,12 +131,23 @@ impl Adaptive {
 
     /// Looks at the cores of the workers, if that has not been done for a while. See [`CoreWatch`].
     pub(super) fn look_after_cores(&self) {
+        self.look_after_cores_since(CoreWatch::LOOK_EVERY);
+    }
+
+    /// Returns whether a worker may have lost its core, after another look if the latest was not just now.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.look_after_cores_since(CoreWatch::LOOK_SOONEST);
+        self.lock().watch.is_in_doubt()
+    }
+
+    /// Looks at the cores of the workers, if that was not done for so long.
+    fn look_after_cores_since(&self, least: Duration) {
         let Some(threads) = self.threads.get().filter(|_| !self.is_suspended()) else { return };
         let now = self.handle.clock().now();
         {
             let mut state = self.lock();
             let since_ns = self.handle.clock().ns(now.since(state.looked));
-            if u128::from(since_ns) < CoreWatch::LOOK_EVERY.as_nanos() {
+            if u128::from(since_ns) < least.as_nanos() {
                 return;
             }
             state.looked = now;
