@@ -2,7 +2,7 @@
 //!
 //! Owns: the numbers that decide when a load is another one, when a change has failed, and for how long what was tried in vain is left alone.
 //! Never: applies them. Lengths of memories, the grid on which trends are seen and the constants of the search are none of these: they
-//! bound what an evaluation costs, and decide nothing.
+//! bound what an evaluation costs. Nor are those by which costs are estimated ([`attribute`](crate::attribute)): they are no thresholds.
 //!
 //! Invariant: with values in these ranges no computation overflows, and memory stays bounded.
 
@@ -196,4 +196,11 @@ rules! {
     /// Cost of a transaction that is sent as a whole: nothing waits for it in the middle, and it holds no locks (decision 137 has the
     /// measurement).
     shared_sent_cost: f64 = 0.25 "reads by message" from 0.0 to 1000.0;
+
+    /// The share of its time that a worker must be busy for to be saturated: loads are scaled to the busy time of those that are.
+    saturated: f64 = 0.9 "share" from 0.0 to 1.0;
+    /// The share of the rows of a table without split points, over that of a worker, from which it is divided by its rows anew.
+    divided_uneven: f64 = 1.5 "times" from 1.0 to 1000.0;
+    /// The factor by which it must have grown for that.
+    divided_grown: f64 = 2.0 "times" from 1.0 to 1000.0;
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos_adapt::{Controller, Observation, Platform};
+use atrapos_adapt::{Controller, Observation, Platform, Rules};
 use atrapos_partition::schema::Schema;
 use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Observed, decide, mix_of, rate, without};
 use atrapos_runtime::WorkerId;
@@ -105,7 +105,9 @@ impl Simulation {
         let workers = &self.workers;
         let collect = || {
             let workers = workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
-            Ok::<_, std::convert::Infallible>(Observed { workers, elapsed: interval, cycles_per_tick: 1.0 })
+            let saturated = Rules::default().saturated;
+            let observed = Observed { workers, elapsed: interval, cycles_per_tick: 1.0, saturated };
+            Ok::<_, std::convert::Infallible>(observed)
         };
         let platform = without(adapting.platform.clone(), &adapting.available);
         let (scheme, catalog) = (self.scheme.scheme(), self.catalogs.working());

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atrapos_adapt::{Decision, Observation};
+use atrapos_adapt::{Decision, Observation, Rules};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::partition::PartitionId;
 use atrapos_partition::routing::{FamilyScheme, InstanceId, Scheme};
@@ -26,12 +26,6 @@ use atrapos_storage::KeyBuf;
 use super::Adaptive;
 use super::expected::changes_of;
 use super::settings::AdaptationEvent;
-
-/// The factor by which a family must have grown to be divided anew.
-const GROWTH: u64 = 2;
-
-/// The share of all rows over that of a worker, from which a worker has clearly more than the others.
-const UNEVEN: f64 = 1.5;
 
 /// Families that were divided by rows: the version of their scheme since then, and the rows that they had, by the first of their tables.
 #[derive(Debug, Default)]
@@ -57,9 +51,10 @@ struct Due {
 
 impl DividedByRows {
     /// Returns true if a family that may be divided is to be divided, now that it has so many rows, of which one worker has `most`.
-    fn is_due(&self, first: TableId, (rows, most): (u64, u64), workers: usize) -> bool {
-        let uneven = most as f64 * workers as f64 > UNEVEN * rows as f64;
-        self.0.get(&first).is_none_or(|(_, rows_then)| rows >= GROWTH * rows_then && uneven)
+    fn is_due(&self, rules: &Rules, first: TableId, (rows, most): (u64, u64), workers: usize) -> bool {
+        let uneven = most as f64 * workers as f64 > rules.divided_uneven * rows as f64;
+        let has_grown = |rows_then: u64| rows as f64 >= rules.divided_grown * rows_then as f64;
+        self.0.get(&first).is_none_or(|(_, rows_then)| has_grown(*rows_then) && uneven)
     }
 
     /// Returns true if the family may be divided, however many rows it has.
@@ -136,6 +131,7 @@ impl Adaptive {
         if candidates.is_empty() {
             return Ok(Vec::new());
         }
+        let rules = self.rules();
         let places: Arc<[(PartitionId, WorkerId)]> = candidates
             .iter()
             .flat_map(|(family, tables)| tables.iter().flat_map(move |table| places_of(family, *table)))
@@ -155,7 +151,7 @@ impl Adaptive {
             });
             let (rows, parts) = counted.max_by_key(|(rows, _)| *rows)?;
             let most = parts.iter().map(|part| part.rows).max()?;
-            let is_due = rows >= enough && divided.is_due(tables[0], (rows, most), workers);
+            let is_due = rows >= enough && divided.is_due(&rules, tables[0], (rows, most), workers);
             is_due.then(|| Due { scheme: Arc::new(family.clone()), first: tables[0], parts, rows })
         });
         Ok(due.collect())
@@ -214,12 +210,12 @@ mod tests {
     fn what_is_declared_is_divided_once_it_has_rows_and_again_when_they_have_doubled_on_one_side() {
         let mut divided = DividedByRows::default();
         let whole = nowhere();
-        assert!(divided.may_divide(TABLE, whole) && divided.is_due(TABLE, (5, 5), 2));
+        assert!(divided.may_divide(TABLE, whole) && divided.is_due(&Rules::default(), TABLE, (5, 5), 2));
         let halves = whole.split(&KeyBuf::from(&b"m"[..])).expect("it has no cut there");
         assert!(!divided.may_divide(TABLE, &halves), "somebody has cut it");
         divided.0.insert(TABLE, (halves.version(), 1000));
         assert!(divided.may_divide(TABLE, &halves));
-        let due = |rows, most| divided.is_due(TABLE, (rows, most), 2);
+        let due = |rows, most| divided.is_due(&Rules::default(), TABLE, (rows, most), 2);
         assert!(!due(1999, 1499), "it has not doubled");
         assert!(due(2000, 1501));
         assert!(!due(2000, 1500), "both have about as many");

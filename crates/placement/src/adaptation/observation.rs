@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use atrapos_adapt::{CYCLES_PER_NS, Mix, Observation};
+use atrapos_adapt::{CYCLES_PER_NS, Mix, Observation, Rules};
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::Ticks;
 use atrapos_transaction::monitor::{ClassCounts, Collected, Samples, SoFar, WorkerCollected};
@@ -55,10 +55,9 @@ pub struct Observed {
     pub elapsed: Duration,
     /// Cycles of the cost model ([`CYCLES_PER_NS`]) in a tick of the workers' clock, which is something else on each machine.
     pub cycles_per_tick: f64,
+    /// The share of its time from which a worker is saturated ([`Rules::saturated`]).
+    pub saturated: f64,
 }
-
-/// The share of its time from which a worker is saturated.
-const SATURATED: f64 = 0.9;
 
 impl Observed {
     /// Returns so many ticks as cycles of the cost model.
@@ -102,10 +101,10 @@ impl Observed {
     /// A worker that is not saturated spends a part of its busy time looking for work, which costs as much however little it finds; what it
     /// has recorded is scaled as that of the saturated ones. Workers that share threads are saturated together.
     fn busy_per_recorded(&self) -> Option<Vec<f64>> {
-        let in_turns = is_saturated(self.workers.iter().filter(|worker| worker.of_thread > 1));
+        let in_turns = self.is_saturated(self.workers.iter().filter(|worker| worker.of_thread > 1));
         let of_saturated = |worker: &WorkerCollected| {
             let saturated =
-                if worker.of_thread > 1 { in_turns } else { is_saturated(std::iter::once(worker)) };
+                if worker.of_thread > 1 { in_turns } else { self.is_saturated(std::iter::once(worker)) };
             let (busy, all) = (worker.busy.0 as f64, recorded(worker));
             (saturated && busy > 0.0 && all > 0.0).then_some((busy, all))
         };
@@ -115,15 +114,15 @@ impl Observed {
         let (busy, all) = sums?;
         Some(known.into_iter().map(|own| own.map_or(busy / all, |(busy, all)| busy / all)).collect())
     }
-}
 
-/// Returns true if these workers spent nearly all time of their threads on work.
-fn is_saturated<'w>(workers: impl Iterator<Item = &'w WorkerCollected>) -> bool {
-    let (busy, time) = workers.fold((0.0, 0.0), |(busy, time), worker| {
-        let of_thread = (worker.busy.0 + worker.idle.0) as f64 / worker.of_thread as f64;
-        (busy + worker.busy.0 as f64, time + of_thread)
-    });
-    busy > 0.0 && busy >= SATURATED * time
+    /// Returns true if these workers spent nearly all time of their threads on work.
+    fn is_saturated<'w>(&self, workers: impl Iterator<Item = &'w WorkerCollected>) -> bool {
+        let (busy, time) = workers.fold((0.0, 0.0), |(busy, time), worker| {
+            let of_thread = (worker.busy.0 + worker.idle.0) as f64 / worker.of_thread as f64;
+            (busy + worker.busy.0 as f64, time + of_thread)
+        });
+        busy > 0.0 && busy >= self.saturated * time
+    }
 }
 
 /// Returns what a worker has recorded, on its own partitions and on those that others have lent, in ticks.
@@ -141,6 +140,11 @@ fn effective(samples: Samples) -> f64 {
 }
 
 impl Adaptive {
+    /// The thresholds of the rules.
+    pub(super) fn rules(&self) -> Rules {
+        self.settings.unwrap_or_default().controller.rules
+    }
+
     /// Reads the counters.
     pub(super) fn glance(&self) -> Result<Glance, Abort> {
         let workers = self.ask_all(|worker| worker.shard().monitor.so_far(worker))?;
@@ -195,7 +199,8 @@ impl Adaptive {
         let since = std::mem::replace(&mut self.lock().taken, now);
         let elapsed = Duration::from_nanos(self.handle.clock().ns(now.since(since)));
         let cycles_per_tick = CYCLES_PER_NS * self.handle.clock().ns_per_tick();
-        Ok(Observed { workers, elapsed, cycles_per_tick })
+        let saturated = self.rules().saturated;
+        Ok(Observed { workers, elapsed, cycles_per_tick, saturated })
     }
 
     /// Counts transactions since the database was opened.
@@ -248,7 +253,8 @@ mod tests {
     }
 
     fn observed(workers: Vec<WorkerCollected>) -> Observed {
-        Observed { workers, elapsed: Duration::from_secs(1), cycles_per_tick: 1.0 }
+        let saturated = Rules::default().saturated;
+        Observed { workers, elapsed: Duration::from_secs(1), cycles_per_tick: 1.0, saturated }
     }
 
     #[test]
