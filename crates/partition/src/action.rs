@@ -14,6 +14,7 @@
 
 mod access;
 mod batch;
+mod chain;
 mod context;
 mod copy;
 mod dependent;
@@ -36,6 +37,7 @@ use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 
 pub use access::{RowAccess, refuse_duplicate};
 pub use batch::{ActionBatch, BatchedOperation};
+pub use chain::{Chain, Chained, Following};
 pub(crate) use context::Replaced;
 pub use context::{ChangeRow, RowChange, RowContext};
 pub use copy::{CopiedRow, CopiedRows, CopyRows, LockKey, PutImage, ReplaceImage};
@@ -87,6 +89,24 @@ pub trait Operation: Send + 'static {
     {
         let _ = at;
         Err(self)
+    }
+    /// Takes the action that follows from a result, if there is one that has not run: see [`Chain`].
+    #[doc(hidden)]
+    fn take_following(output: &mut Self::Output) -> Option<Action<ErasedOperation>>
+    where
+        Self: Sized,
+    {
+        let _ = output;
+        None
+    }
+    /// Puts the action back that was taken, or its result.
+    #[doc(hidden)]
+    fn put_following(output: &mut Self::Output, following: Following)
+    where
+        Self: Sized,
+    {
+        let _ = output;
+        drop(following);
     }
     /// The kind of the operation, for recordings.
     #[doc(hidden)]

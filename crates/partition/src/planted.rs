@@ -20,6 +20,8 @@ pub enum Bug {
     LaterFootprintNotEntered,
     /// Scans take no locks on their ranges.
     ScanNotLocked,
+    /// An action that follows another on its worker runs though its row is locked.
+    FollowingNotLocked,
     /// An abort does not put back the rows of the second table.
     UndoSkipsSecondTable,
     /// An abort restores only the column that an edit of a row has set last.

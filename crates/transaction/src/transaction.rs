@@ -12,8 +12,8 @@ use std::ops::ControlFlow;
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    Action, CollectKeys, Delete, DeleteRange, Edit, Fold, FoldKeys, Get, Operation, RangeChanged, Read,
-    RowOperation, Update, UpdateRange, View,
+    Action, CollectKeys, Delete, DeleteRange, Edit, Fold, FoldKeys, Folded, Get, Operation, RangeChanged,
+    Read, RowOperation, Update, UpdateRange, View,
 };
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Index, IndexRef, Table, TableId, TableRef, decode_key};
@@ -219,6 +219,70 @@ pub trait Transaction {
         }
     }
 
+    /// Runs an action, and then one that `then` makes of its result, if it makes one, and returns both results. Where the data of both is
+    /// on one other worker, they travel in one message: the transaction waits once.
+    ///
+    /// After [`declare_last`](Transaction::declare_last) it is one operation too many.
+    fn run_then<O, B, F>(
+        &mut self,
+        first: Action<O>,
+        then: F,
+    ) -> impl Future<Output = Result<(O::Output, Option<B::Output>), Abort>>
+    where
+        O: RowOperation,
+        B: RowOperation,
+        F: FnOnce(&mut O::Output) -> Option<Action<B>> + Send + 'static,
+    {
+        async move {
+            let mut first = self.run(first).await?;
+            let second = match then(&mut first) {
+                Some(action) => Some(self.run(action).await?),
+                None => None,
+            };
+            Ok((first, second))
+        }
+    }
+
+    /// Walks the entries of an index as [`lookup_each`](Transaction::lookup_each) does, and then runs the action that `then` makes of the
+    /// accumulator, if it makes one: to look up which row to change, and to change it. On the data of another worker both travel in one
+    /// message ([`run_then`](Transaction::run_then)).
+    fn lookup_then<I, A, S, B, F>(
+        &mut self,
+        index: IndexRef<I>,
+        range: KeyRange,
+        accumulator: A,
+        mut step: S,
+        then: F,
+    ) -> impl Future<Output = Result<Option<B::Output>, Abort>>
+    where
+        I: Index,
+        A: Send + 'static,
+        S: FnMut(&mut A, <I::Table as Table>::Key) -> ControlFlow<()> + Send + 'static,
+        B: RowOperation,
+        F: FnOnce(A) -> Option<Action<B>> + Send + 'static,
+    {
+        async move {
+            // Of a range in several partitions, the last one has what goes on.
+            let mut walk = Some((accumulator, then));
+            let mut each = move |walk: &mut Option<(A, F)>, key| match walk {
+                Some((accumulator, _)) => step(accumulator, key),
+                None => ControlFlow::Break(()),
+            };
+            let mut rest = Some(range);
+            while let Some(range) = rest {
+                let operation = FoldKeys::<I, _, _>::new(walk, each);
+                let (id, tag) = (index.id(), index.tag());
+                let action = Action::on_range(id, tag, LockMode::Shared, range, false, operation);
+                let (folded, second) = self.run_then(action, go_on).await?;
+                if folded.rest.is_none() {
+                    return Ok(second);
+                }
+                (walk, each, rest) = (folded.accumulator, folded.step, folded.rest);
+            }
+            Ok(None)
+        }
+    }
+
     /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the
     /// accumulator.
     #[inline(always)]
@@ -402,6 +466,18 @@ row_phases! {
     (A a, B b, C c, D d, E e, F f)
     (A a, B b, C c, D d, E e, F f, G g)
     (A a, B b, C c, D d, E e, F f, G g, H h)
+}
+
+/// Makes the action that follows from a walk, once it is at its end.
+fn go_on<A, B, F, S>(folded: &mut Folded<Option<(A, F)>, S>) -> Option<Action<B>>
+where
+    B: Operation,
+    F: FnOnce(A) -> Option<Action<B>>,
+{
+    if folded.rest.is_some() {
+        return None;
+    }
+    folded.accumulator.take().and_then(|(accumulator, then)| then(accumulator))
 }
 
 /// Returns the encoded primary keys that the entries of an index in `range` lead to, at most `limit`.

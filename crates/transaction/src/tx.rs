@@ -7,6 +7,7 @@
 //!   [`access`]): no message, no lock, no atomic, no allocation. Any other action is sent to its owner
 //!   ([`participant`]) and the transaction suspends. Several actions form a phase ([`phase`]); the dependents of a
 //!   write run in the same phase ([`dependents`]).
+//!   An action may be followed by one that is made of its result, on the same worker ([`Transaction::run_then`]).
 //! - **lock**: a transaction that has not suspended only checks that no lock conflicts. When it suspends for the first
 //!   time its footprint is entered in the lock tables ([`state`]). Actions from another worker lock at once. A conflict is
 //!   waited for in [`lock_wait`].
@@ -43,7 +44,10 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, Edit, Fold, Folded, Operation, Read, RowOperation, Update, View};
+use atrapos_partition::action::{
+    Action, Chained, Edit, ErasedOperation, Fold, Folded, Following, Operation, Read, RowOperation, Update,
+    View,
+};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{Index, IndexRef, Table, TableRef};
 use atrapos_runtime::WorkerId;
@@ -451,6 +455,36 @@ impl<'w> Transaction for Tx<'w> {
     ) -> impl Future<Output = Result<(), Abort>> {
         self.state.trace.next_phase();
         self.run_together(actions.into_iter(), take)
+    }
+
+    async fn run_then<O, B, F>(
+        &mut self,
+        first: Action<O>,
+        then: F,
+    ) -> Result<(O::Output, Option<B::Output>), Abort>
+    where
+        O: RowOperation,
+        B: RowOperation,
+        F: FnOnce(&mut O::Output) -> Option<Action<B>> + Send + 'static,
+    {
+        if !self.is_sent(&first.request) {
+            let mut first = self.run(first).await?;
+            let second = match then(&mut first) {
+                Some(action) => Some(self.run(action).await?),
+                None => None,
+            };
+            return Ok((first, second));
+        }
+        let Chained { first, second } = self.run(first.followed_by(then)).await?;
+        let second = match second {
+            Some(Following::Done(table, key, done)) => {
+                self.note_followed(table, &key, &done);
+                Some(done)
+            }
+            Some(Following::Due(action)) => Some(self.run(action).await?),
+            None => None,
+        };
+        Ok((first, second.map(ErasedOperation::into_output::<B>)))
     }
 
     #[inline]

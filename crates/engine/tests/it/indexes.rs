@@ -2,10 +2,11 @@
 //! again on an abort. `Database::verify` agrees after every step.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use atrapos::{
-    Abort, AbortReason, Database, Dependency, Index, KeyRange, Route, Schema, Table, Verification, WorkerId,
-    row,
+    Abort, AbortReason, Database, Dependency, Index, KeyRange, Route, Schema, Table, Transaction,
+    Verification, WorkerId, row,
 };
 
 use crate::support::{Engine, Random, for_seeds, open};
@@ -208,6 +209,50 @@ fn ranges_of_an_index_are_walked_in_its_order_and_limited() {
             let expected = expected.iter().filter(|(city, _)| inside(*city)).map(|(_, key)| *key);
             assert_eq!(found, Ok(expected.take(limit).collect()), "at most {limit}");
         }
+    }
+}
+
+#[test]
+fn the_row_that_a_lookup_leads_to_is_changed_wherever_it_is() {
+    for workers in [1, 2, 3, 8] {
+        let db = open(users(), workers);
+        let (table, by_city) = (db.table::<Users>().unwrap(), db.index::<ByCity>().unwrap());
+        let keys = [3, 20, 35, 60, 98];
+        db.run(table.at(&1), async move |tx| {
+            tx.join_all(keys.map(|key| table.insert(key, user((key % 8) as u32, &format!("u{key}")))))
+                .await
+                .map(drop)
+        })
+        .unwrap();
+        // Visits the last row of a range of the index, which has several partitions.
+        let visit = |home: u16, range: KeyRange, panics: bool| {
+            db.run(Route::worker(WorkerId(home)), async move |tx| {
+                let latest = |latest: &mut Option<u64>, key| {
+                    *latest = Some(key);
+                    ControlFlow::Continue(())
+                };
+                let visit = move |latest: Option<u64>| {
+                    assert!(!panics, "as planned");
+                    latest.map(|key| {
+                        table.update(key, move |row| {
+                            row.visits += 1;
+                            (key, row.visits)
+                        })
+                    })
+                };
+                tx.lookup_then(by_city, range.clone(), None, latest, visit).await
+            })
+        };
+        for home in 0..workers as u16 {
+            let visits = u32::from(home) + 1;
+            // Of the cities 2, 3, 3, 4 and 4, in order of the keys.
+            assert_eq!(visit(home, KeyRange::all(), false), Ok(Some(Some((60, visits)))));
+            assert_eq!(visit(home, KeyRange::through(&2_u32, &3_u32), false), Ok(Some(Some((35, visits)))));
+            assert_eq!(visit(home, KeyRange::prefix(&7_u32), false), Ok(None));
+            let abort = visit(home, KeyRange::all(), true).unwrap_err();
+            assert_eq!(abort.reason(), AbortReason::Panic, "{abort}");
+        }
+        verified(&db);
     }
 }
 

@@ -1,10 +1,10 @@
 //! A transaction that stays on its worker takes the short way: no lock, no message, no remote action. (That it allocates
 //! nothing either is in the test binary `alloc`, which counts allocations.)
 
-use atrapos::{Abort, AbortReason, Database, KeyRange, Route, Statistics, WorkerId};
+use atrapos::{Abort, AbortReason, Database, KeyRange, Route, Statistics, Transaction, WorkerId};
 
 use crate::indexes::{ByEmail, Users, user, users};
-use crate::support::{Items, Random, item, load_items, open, two_tables};
+use crate::support::{Item, Items, Random, item, load_items, open, two_tables};
 
 fn messages_sent(db: &Database) -> u64 {
     db.worker_reports().iter().map(|report| report.runtime.messages_sent).sum()
@@ -163,6 +163,39 @@ fn only_what_crosses_workers_locks_and_sends() {
         (1, 2, 1, 1)
     );
     assert!(messages >= 3, "an action, its answer and the end");
+}
+
+#[test]
+fn an_action_that_follows_another_on_its_worker_travels_with_it() {
+    let db = open(two_tables(), 3);
+    load_items(&db, 100, 0);
+    let items = db.table::<Items>().unwrap();
+    let count = |second: Option<u64>| {
+        counted(&db, || {
+            let ran = db.run(items.at(&1), async move |tx| {
+                let then = move |_: &mut Option<Item>| {
+                    second.map(|key| items.update(key, |row| std::mem::replace(&mut row.value, 7)))
+                };
+                tx.run_then(items.get(99), then).await
+            });
+            let (first, changed) = ran.unwrap();
+            assert_eq!(first.map(|row| row.value), Some(0));
+            assert_eq!(changed, second.map(|_| Some(0)), "{second:?}");
+            // The end of the transaction is on its way still.
+            db.verify().unwrap();
+        })
+    };
+    let (one, alone) = count(None);
+    assert_eq!((one.remote_actions, one.local_actions, one.locks_entered), (1, 0, 1));
+    let (two, together) = count(Some(98));
+    assert_eq!((two.remote_actions, two.local_actions, two.locks_entered), (2, 0, 2));
+    assert_eq!(alone, together, "messages");
+    // What follows at home, or on a third worker, is run by the home.
+    let (home, _) = count(Some(2));
+    assert_eq!((home.remote_actions, home.local_actions), (1, 1));
+    let (third, apart) = count(Some(50));
+    assert_eq!((third.remote_actions, third.local_actions), (2, 0));
+    assert!(apart > together, "{apart} messages");
 }
 
 #[test]

@@ -68,6 +68,11 @@ fn a_scan_that_is_not_locked_is_caught() {
 }
 
 #[test]
+fn an_action_that_follows_another_without_a_look_at_locks_is_caught() {
+    caught(Bug::FollowingNotLocked, lists::lists, lists::serializable);
+}
+
+#[test]
 fn a_borrower_that_forgets_the_locks_of_its_readers_is_caught() {
     caught(Bug::ReadersForgotten, shared::shared_lists, lists::serializable);
 }

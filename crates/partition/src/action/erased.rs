@@ -6,7 +6,7 @@
 
 use std::any::Any;
 
-use super::{Action, CopiedRow, MissingTable, Operation, RowContext, WhenLocked};
+use super::{Action, CopiedRow, Following, MissingTable, Operation, RowContext, WhenLocked};
 use crate::abort::Abort;
 use crate::action::OperationKind;
 
@@ -32,6 +32,9 @@ pub(super) trait AnyOperation: Send {
     fn apply_to_copy(&mut self, at: &mut CopiedRow<'_>) -> Option<Result<(), Abort>>;
     /// Completes it without its table, and keeps the result.
     fn without_table(&mut self, missing: MissingTable) -> Result<(), Abort>;
+    /// Takes the action that follows from its result: see [`Operation::take_following`].
+    fn take_following(&mut self) -> Option<Action<ErasedOperation>>;
+    fn put_following(&mut self, following: Following);
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
@@ -112,6 +115,19 @@ impl<O: Operation> AnyOperation for Content<O> {
         Ok(())
     }
 
+    fn take_following(&mut self) -> Option<Action<ErasedOperation>> {
+        match self {
+            Content::Output(output) => O::take_following(output),
+            _ => None,
+        }
+    }
+
+    fn put_following(&mut self, following: Following) {
+        if let Content::Output(output) = self {
+            O::put_following(output, following);
+        }
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -124,6 +140,16 @@ impl ErasedOperation {
             Ok(content) => content.into_output(),
             Err(_) => unreachable!("the result of an operation is asked for with its own type"),
         }
+    }
+
+    /// Takes the action that follows from the result, if there is one that has not run.
+    pub fn take_following(&mut self) -> Option<Action<ErasedOperation>> {
+        self.0.take_following()
+    }
+
+    /// Puts the action back that was taken, or its result.
+    pub fn put_following(&mut self, following: Following) {
+        self.0.put_following(following);
     }
 
     /// Returns the bytes of the operation or its result, without what is elsewhere in memory.

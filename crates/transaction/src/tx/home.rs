@@ -10,6 +10,7 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, ErasedOperation, Operation, Request};
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, Lost, WorkerId};
 use atrapos_storage::lock::LockTarget;
@@ -105,6 +106,27 @@ impl<'w> Tx<'w> {
             rounds.send(to, table, key);
             // The operation goes to the owner of the data, and its result comes back in the same place.
             rounds.exchange(key.len() + 2 * action.operation.bytes());
+        }
+    }
+
+    /// Notes an access that followed the latest one that was sent, on the same worker.
+    pub(super) fn note_followed(&self, table: TableId, key: &KeyBuf, done: &ErasedOperation) {
+        self.worker.shard().stats.remote_actions.add(1);
+        if self.worker.shard().monitor.is_on() {
+            let mut rounds = self.state.rounds.borrow_mut();
+            rounds.follow(table, key);
+            rounds.exchange(key.len() + 2 * done.bytes());
+        }
+        self.state
+            .trace
+            .event(self.worker, Stage::Execute, || self.name_of("has run an action there, too, on", table));
+    }
+
+    /// Returns true if an action is sent to another worker of this database.
+    pub(super) fn is_sent(&self, request: &Request) -> bool {
+        self.admits(request) && {
+            let (_, server) = self.server_of(&self.worker.shard().tables.borrow(), request);
+            server != self.worker.id() && InstanceId::of_owner(server).is_none()
         }
     }
 

@@ -12,10 +12,12 @@ use std::rc::Rc;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, DependentAction, ErasedOperation, Operation};
+use atrapos_partition::action::{Action, DependentAction, ErasedOperation, Following, Operation};
 use atrapos_partition::partition::PartitionId;
+use atrapos_partition::planted::{Bug, planted};
 use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::lock::{LockMode, TxnId};
+use smallvec::SmallVec;
 
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
@@ -104,32 +106,132 @@ pub fn on_action(
     reply: Reply<ActionReply<ErasedOperation>>,
 ) {
     let (shard, txn) = (worker.shard(), origin.txn);
-    shard.monitor.begins(worker);
-    let (place, holder) = action.request.locate(&shard.tables.borrow());
     let branch = shard.branch_of(worker, txn);
     reach(&branch, origin);
-    let mut dependents = Vec::new();
-    let reads = action.request.mode == LockMode::Shared;
-    if reads {
-        lending::count_message(shard, place.table);
-    }
-    if holder == worker.id() && !conflicts_on_owner(shard, txn, place, &action) {
-        let done = execute_on_owner(shard, txn, &branch, place, action, &mut dependents);
-        note_event(worker, &branch.borrow());
-        reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
-        if reads && lending::is_shared(shard, place.table) {
-            lending::note_read(worker, txn, place);
-        }
-        return;
-    }
+    let mut effects = Effects::default();
+    let left = match run_free(worker, txn, &branch, action, &mut effects, false) {
+        AtOnce::Done(first) => match follow_free(worker, txn, &branch, first, &mut effects) {
+            Ok(done) => {
+                reply.send(worker, ActionReply::new(shard, &branch, done, effects.dependents));
+                for place in effects.read.into_iter().filter(|place| lending::is_shared(shard, place.table)) {
+                    lending::note_read(worker, txn, place);
+                }
+                return;
+            }
+            Err(following) => following,
+        },
+        AtOnce::Locked(action) | AtOnce::Elsewhere(action) => Left { first: None, action },
+    };
     let own = Rc::clone(worker);
     worker.spawn(async move {
-        let dependents = RefCell::new(dependents);
-        let done = run_as_participant(&own, origin, &branch, action, &dependents).await;
+        let dependents = RefCell::new(effects.dependents);
+        let done = run_left(&own, origin, &branch, left, &dependents).await;
         let reply_with = ActionReply::new(own.shard(), &branch, done, dependents.take());
         drop(branch);
         reply.send(&own, reply_with);
     });
+}
+
+/// What actions that were run at once leave to be done.
+#[derive(Default)]
+struct Effects {
+    dependents: Vec<DependentAction>,
+    /// The partitions that were only read.
+    read: SmallVec<[PartitionId; 2]>,
+}
+
+/// The outcome of an action that is run at once, if it can be.
+enum AtOnce {
+    Done(Result<ErasedOperation, Abort>),
+    /// A lock of another transaction conflicts.
+    Locked(Action<ErasedOperation>),
+    /// Its data is on another worker.
+    Elsewhere(Action<ErasedOperation>),
+}
+
+/// An action that could not be run at once, with the result of the one that it follows from, if any.
+struct Left {
+    first: Option<ErasedOperation>,
+    action: Action<ErasedOperation>,
+}
+
+/// Runs an action of a transaction of another worker, if its data is here and no lock conflicts. Where `passes_locks`, a planted bug,
+/// they are not looked at.
+fn run_free(
+    worker: &Rc<EngineWorker>,
+    txn: TxnId,
+    branch: &BranchRef,
+    action: Action<ErasedOperation>,
+    effects: &mut Effects,
+    passes_locks: bool,
+) -> AtOnce {
+    let shard = worker.shard();
+    shard.monitor.begins(worker);
+    let (place, holder) = action.request.locate(&shard.tables.borrow());
+    if action.request.mode == LockMode::Shared {
+        lending::count_message(shard, place.table);
+        effects.read.push(place);
+    }
+    if holder != worker.id() {
+        return AtOnce::Elsewhere(action);
+    }
+    if !passes_locks && conflicts_on_owner(shard, txn, place, &action) {
+        return AtOnce::Locked(action);
+    }
+    let done = execute_on_owner(shard, txn, branch, place, action, &mut effects.dependents);
+    note_event(worker, &branch.borrow());
+    AtOnce::Done(done)
+}
+
+/// Runs the action that follows from a result, if there is one, at once; that of data on another worker is left to the home. Fails with
+/// what is left if a lock conflicts.
+fn follow_free(
+    worker: &Rc<EngineWorker>,
+    txn: TxnId,
+    branch: &BranchRef,
+    first: Result<ErasedOperation, Abort>,
+    effects: &mut Effects,
+) -> Result<Result<ErasedOperation, Abort>, Left> {
+    let mut first = match first {
+        Ok(first) => first,
+        Err(abort) => return Ok(Err(abort)),
+    };
+    let Some(action) = first.take_following() else { return Ok(Ok(first)) };
+    let (table, key) = (action.request.table, action.request.key().clone());
+    let passes_locks = planted(Bug::FollowingNotLocked);
+    let following = match run_free(worker, txn, branch, action, effects, passes_locks) {
+        AtOnce::Done(Ok(done)) => Following::Done(table, key, done),
+        AtOnce::Done(Err(abort)) => return Ok(Err(abort)),
+        AtOnce::Elsewhere(action) => Following::Due(action),
+        AtOnce::Locked(action) => return Err(Left { first: Some(first), action }),
+    };
+    first.put_following(following);
+    Ok(Ok(first))
+}
+
+/// Runs an action that could not be run at once, and the one that follows from it, and returns the result of the first.
+async fn run_left(
+    worker: &Rc<EngineWorker>,
+    origin: Origin,
+    branch: &BranchRef,
+    Left { first, action }: Left,
+    dependents: &RefCell<Vec<DependentAction>>,
+) -> Result<ErasedOperation, Abort> {
+    let (mut first, mut following) = match first {
+        Some(first) => (first, Some(action)),
+        None => (run_as_participant(worker, origin, branch, action, dependents).await?, None),
+    };
+    let Some(action) = following.take().or_else(|| first.take_following()) else { return Ok(first) };
+    let (_, holder) = action.request.locate(&worker.shard().tables.borrow());
+    let following = if holder == worker.id() {
+        let (table, key) = (action.request.table, action.request.key().clone());
+        let done = run_as_participant(worker, origin, branch, action, dependents).await?;
+        Following::Done(table, key, done)
+    } else {
+        Following::Due(action)
+    };
+    first.put_following(following);
+    Ok(first)
 }
 
 /// Notes where a transaction is whose action has come.

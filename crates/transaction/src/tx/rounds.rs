@@ -81,6 +81,13 @@ impl Rounds {
         }
     }
 
+    /// Notes an access that was made where the latest one was sent to.
+    pub(super) fn follow(&mut self, table: TableId, key: &KeyBuf) {
+        if let Some(to) = self.sent.last().map(|sent| sent.to) {
+            self.send(to, table, key);
+        }
+    }
+
     /// Adds bytes to the round that began last.
     #[inline]
     pub(super) fn exchange(&mut self, bytes: usize) {

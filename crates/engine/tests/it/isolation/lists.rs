@@ -83,6 +83,12 @@ enum Step {
         key: u64,
         number: u32,
     },
+    /// One after the other, in one message where both are on one other worker.
+    ReadThenAppend {
+        read: u64,
+        key: u64,
+        number: u32,
+    },
 }
 
 impl Step {
@@ -111,7 +117,8 @@ fn random_step(random: &mut Random, keys: u64, next_number: &mut u32) -> Step {
         7 if random.chance(50) => Step::AppendIfThere(one, number()),
         7 => Step::AppendAll(vec![(one, number()), (other, number()), (third, number())]),
         8 => Step::ReadAll(vec![one, other, third]),
-        _ => Step::ReadAndAppend { read: one, key: other, number: number() },
+        _ if random.chance(50) => Step::ReadAndAppend { read: one, key: other, number: number() },
+        _ => Step::ReadThenAppend { read: one, key: other, number: number() },
     }
 }
 
@@ -147,7 +154,7 @@ async fn make(
     step: &Step,
     seen: &mut Vec<Event>,
 ) -> Result<(), Abort> {
-    let append = |key, number| lists.update(key, move |row| row.push(number));
+    let append = move |key, number| lists.update(key, move |row| row.push(number));
     let list = |row: Option<Numbers>| row.map_or_else(List::new, |row| row.list());
     match step {
         Step::Read(key) => {
@@ -203,6 +210,16 @@ async fn make(
                 tx.insert(lists, *key, Numbers::of(*number)).await?;
             }
             seen.push(Event::Append(*key, *number));
+        }
+        Step::ReadThenAppend { read, key, number } => {
+            let (key, number) = (*key, *number);
+            let then = move |_: &mut Option<Numbers>| Some(append(key, number));
+            let (row, there) = tx.run_then(lists.get(*read), then).await?;
+            seen.push(Event::Read(*read, list(row)));
+            if there.flatten().is_none() {
+                tx.insert(lists, key, Numbers::of(number)).await?;
+            }
+            seen.push(Event::Append(key, number));
         }
     }
     Ok(())

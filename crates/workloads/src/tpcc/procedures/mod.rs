@@ -52,8 +52,18 @@ fn there<R>(row: Option<R>) -> Result<R, Abort> {
 /// The numbers of customers with one last name: a few, seldom more than there is room for.
 type Found = SmallVec<[u32; 32]>;
 
-/// Finds the number of a customer by last name: of the customers with that name, sorted by first name, the one at half
-/// their number, rounded up (clause 2.5.2.2).
+/// Notes the number of a customer.
+fn note(found: &mut Found, (_, _, c_id): (u16, u8, u32)) -> ControlFlow<()> {
+    found.push(c_id);
+    ControlFlow::Continue(())
+}
+
+/// Returns, of the customers with a last name, sorted by first name, the one at half their number, rounded up (clause 2.5.2.2).
+fn middle(found: &Found) -> Option<u32> {
+    found.len().div_ceil(2).checked_sub(1).and_then(|middle| found.get(middle)).copied()
+}
+
+/// Finds the number of a customer.
 async fn find_customer(
     tx: &mut impl Transaction,
     tables: Tables,
@@ -65,13 +75,7 @@ async fn find_customer(
         CustomerBy::Id(c_id) => Ok(c_id),
         CustomerBy::Name(last) => {
             let range = KeyRange::prefix(&(w_id, d_id, last));
-            let note = |found: &mut Found, (_, _, c_id)| {
-                found.push(c_id);
-                ControlFlow::Continue(())
-            };
-            let found = tx.lookup_each(tables.customer_by_name, range, Found::new(), note).await?;
-            let middle = found.len().div_ceil(2).checked_sub(1);
-            there(middle.and_then(|middle| found.get(middle)).copied())
+            there(middle(&tx.lookup_each(tables.customer_by_name, range, Found::new(), note).await?))
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::future::Future;
 
-use atrapos::{Abort, FixedStr, RowEdit, Transaction};
+use atrapos::{Abort, FixedStr, KeyRange, RowEdit, Transaction};
 use serde::{Deserialize, Serialize};
 
-use super::super::parameters::PaymentInput;
+use super::super::parameters::{CustomerBy, PaymentInput};
 use super::super::schema::{Cents, Customer, District, History, Moment, Tables, Warehouse};
-use super::{find_customer, there};
+use super::{Found, middle, note, there};
 
 /// Name and address of a warehouse or district that was paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,9 +184,19 @@ pub fn payment(
 ) -> impl Future<Output = Result<Paid, Abort>> {
     async move {
         let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount, date, .. } = input;
-        let c_id = find_customer(tx, tables, c_w_id, c_d_id, input.customer).await?;
-        let note = move |customer: &mut RowEdit<'_, Customer>| pay(customer, c_id, &input);
-        let customer = there(tx.edit(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
+        let paying = move |c_id| {
+            let pay = move |customer: &mut RowEdit<'_, Customer>| (c_id, pay(customer, c_id, &input));
+            tables.customer.edit((c_w_id, c_d_id, c_id), pay)
+        };
+        let paying = match input.customer {
+            CustomerBy::Id(c_id) => tx.run(paying(c_id)).await?,
+            CustomerBy::Name(last) => {
+                let (by_name, range) = (tables.customer_by_name, KeyRange::prefix(&(c_w_id, c_d_id, last)));
+                let pay = move |found| middle(&found).map(paying);
+                tx.lookup_then(by_name, range, Found::new(), note, pay).await?.flatten()
+            }
+        };
+        let (c_id, customer) = there(paying)?;
         let (warehouse, district) = tx
             .join((
                 tables.warehouse.edit(w_id, move |warehouse| pay_warehouse(warehouse, amount)),
