@@ -165,10 +165,9 @@ pub trait Transaction {
         key: I::Key,
     ) -> impl Future<Output = Result<Option<Entry<I::Table>>, Abort>> {
         async move {
-            match self.run(index.lookup(key)).await? {
-                Some(key) => Ok(self.run(table.get(key.clone())).await?.map(|row| (key, row))),
-                None => Ok(None),
-            }
+            let then = move |key: &mut Option<_>| key.clone().map(|key| table.get(key));
+            let (key, row) = self.run_then(index.lookup(key), then).await?;
+            Ok(key.zip(row.flatten()))
         }
     }
 
