@@ -68,7 +68,8 @@ macro_rules! rules {
                     $unit,
                     |settings| settings.rules.$name.to_f64(),
                     |settings: &mut ControllerSettings, value| settings.rules.$name = Number::from_f64(value),
-                ),
+                )
+                .between($least as f64, $most as f64),
             )+];
 
             /// Checks that the rules can be applied.

@@ -90,6 +90,8 @@ pub struct Setting {
     pub name: &'static str,
     /// The unit of its value.
     pub unit: &'static str,
+    /// The least and the greatest value that it can have.
+    range: (f64, f64),
     get: fn(&ControllerSettings) -> f64,
     set: fn(&mut ControllerSettings, f64),
 }
@@ -185,6 +187,11 @@ impl Setting {
         ),
     ];
 
+    /// The same setting, from a least to a greatest value.
+    pub(super) const fn between(self, least: f64, most: f64) -> Setting {
+        Setting { range: (least, most), ..self }
+    }
+
     /// Every setting that is a number.
     pub fn all() -> impl Iterator<Item = Setting> {
         Setting::OWN.iter().chain(Rules::SETTINGS).copied()
@@ -200,6 +207,13 @@ impl Setting {
     #[must_use]
     pub fn of(&self, settings: &ControllerSettings) -> f64 {
         (self.get)(settings)
+    }
+
+    /// Returns the value next to this one that it can have.
+    #[must_use]
+    pub fn nearest(&self, value: f64) -> f64 {
+        let (least, most) = self.range;
+        value.clamp(least, most)
     }
 
     /// Gives it a value; a number of things is rounded. Whether a controller can work with it says
@@ -226,7 +240,7 @@ pub(super) const fn setting(
     get: fn(&ControllerSettings) -> f64,
     set: fn(&mut ControllerSettings, f64),
 ) -> Setting {
-    Setting { name, unit, get, set }
+    Setting { name, unit, range: (0.0, VALUE_MAX), get, set }
 }
 
 /// A time; `seconds` is checked to be one.

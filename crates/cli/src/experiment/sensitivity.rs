@@ -94,7 +94,9 @@ pub(super) fn table<'s>(
         let mut row = json!({ "setting": setting.name, "unit": setting.unit, "value": setting.of(settings) });
         for (name, factor) in [("halved", 0.5), ("doubled", 2.0)] {
             let mut other = *settings;
-            setting.give(&mut other, factor * setting.of(settings)).map_err(CliError::bad_input)?;
+            // The double of a share may be more than there is.
+            let value = setting.nearest(factor * setting.of(settings));
+            setting.give(&mut other, value).map_err(CliError::bad_input)?;
             // Half of the shortest interval may be too short, for instance.
             if let Err(error) = other.check() {
                 row[name] = json!(error.to_string());
@@ -103,6 +105,7 @@ pub(super) fn table<'s>(
             }
             let outcome = outcome(&cases, &other)?;
             row[name] = outcome.as_json();
+            row[name]["value"] = json!(value);
             let _ = write!(text, "  {}", outcome.cells());
         }
         output::print(&format!("{text}\n"))?;
@@ -114,7 +117,7 @@ pub(super) fn table<'s>(
 fn head(given: &Outcome) -> String {
     let columns = " near  safe   mean changes looked";
     format!(
-        "{} phases; near: at least 0.90 of the best fixed scheme after three seconds; safe: at least 0.95 of static; mean: geometric, over the best fixed scheme; looked: evaluations\n\n{:<52}  {:<33}  doubled\n{:<52} {columns} {columns}\n{:<52}  {}\n",
+        "{} phases; near: at least 0.90 of the best fixed scheme after three seconds; safe: at least 0.95 of static; mean: geometric, over the best fixed scheme; looked: evaluations; a value out of the range of its setting is the end of the range\n\n{:<52}  {:<33}  doubled\n{:<52} {columns} {columns}\n{:<52}  {}\n",
         given.phases,
         "",
         "halved",

@@ -93,6 +93,9 @@ fn each_setting_is_halved_and_doubled() {
     let row = |name: &str| rows.iter().find(|row| row["setting"] == name).expect("the setting").clone();
     assert_eq!(row("confirmations")["value"], 4.0);
     assert_eq!(row("imbalance")["value"], 0.25);
+    // A share is at most the whole.
+    assert_eq!(row("end_kept")["halved"]["value"], 0.4);
+    assert_eq!(row("end_kept")["doubled"]["value"], 1.0);
     for row in rows {
         assert!(row["doubled"]["mean_over_best"].as_f64().is_some_and(|mean| mean > 0.5), "{row}");
     }
