@@ -5,6 +5,7 @@
 //! Invariants: a chunk lives as long as any tree that may have a page or an extent in it, but for those that such a tree
 //! gives back because nothing of them is in use.
 
+use super::extents::Block;
 use super::{Memory, OutOfMemory};
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -36,6 +37,8 @@ struct Contents {
     chunks: Vec<Chunk>,
     /// Pages that trees have given back to the set, when they went to another memory node.
     pages: Vec<FreePage>,
+    /// The same of free blocks for extents, each with its order.
+    blocks: Vec<(Block, usize)>,
 }
 
 /// The address of a page that nothing uses.
@@ -105,6 +108,16 @@ impl ChunkSet {
         let pages = &mut self.lock().pages;
         let left = pages.len().saturating_sub(wanted);
         pages.drain(left..).map(|page| page.0).collect()
+    }
+
+    /// Keeps a block of one of the chunks that nothing uses any more, for trees that take extents from the set.
+    pub(super) fn put_back_block(&self, block: Block, order: usize) {
+        self.lock().blocks.push((block, order));
+    }
+
+    /// Takes the blocks that were put back.
+    pub(super) fn take_back_blocks(&self) -> Vec<(Block, usize)> {
+        std::mem::take(&mut self.lock().blocks)
     }
 
     /// Bytes of all chunks.

@@ -57,10 +57,13 @@ fn units_of(bytes: usize) -> usize {
 
 /// A free block. The order of blocks is that of addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Block {
-    address: NonNull<u8>,
+pub(super) struct Block {
+    pub(super) address: NonNull<u8>,
     chunk_bytes: u32,
 }
+
+// SAFETY: it is a plain address with a size; whoever has the block has its memory alone.
+unsafe impl Send for Block {}
 
 impl Block {
     /// The block `bytes` further on in the same chunk.
@@ -105,11 +108,10 @@ impl Extents {
 
     /// An extent for a row of `bytes` bytes, at most half of the largest chunk; its content is undefined. A further chunk, if it
     /// takes one, comes from `home`.
-    pub(super) fn take(&mut self, bytes: usize, home: &ChunkSet) -> Result<Extent, OutOfMemory> {
+    pub(super) fn take(&mut self, bytes: usize, home: &Arc<ChunkSet>) -> Result<Extent, OutOfMemory> {
         let units = units_of(bytes);
         let order = units.next_power_of_two().ilog2() as usize;
-        let found = (order..ORDERS).find(|&order| !self.free[order].is_empty());
-        let found = match found {
+        let found = match self.first_free(order).or_else(|| self.take_back(order, home)) {
             Some(found) => found,
             None => self.take_chunk(order, home)?,
         };
@@ -124,6 +126,20 @@ impl Extents {
             rest += 1 << order;
         }
         Ok(Extent { address: block.address, bytes: bytes as u32, chunk_bytes: block.chunk_bytes })
+    }
+
+    /// The order of the smallest free block that is at least of `order`.
+    fn first_free(&self, order: usize) -> Option<usize> {
+        (order..ORDERS).find(|&order| !self.free[order].is_empty())
+    }
+
+    /// Takes the blocks that other trees have put back to `home`. The order of a block among all that is free now, as in
+    /// [`first_free`](Extents::first_free).
+    fn take_back(&mut self, order: usize, home: &Arc<ChunkSet>) -> Option<usize> {
+        for (block, order) in home.take_back_blocks() {
+            self.give_block(block, order, std::slice::from_ref(home));
+        }
+        self.first_free(order)
     }
 
     /// Makes a free block, at least of `order`, of a further chunk; its order.
@@ -189,6 +205,44 @@ impl Extents {
         for (units, mut extents) in few.held {
             self.held.entry(units).or_default().append(&mut extents);
         }
+    }
+
+    /// Moves the free blocks of which `is_away` is true of the address to `away`.
+    pub(super) fn part(
+        &mut self,
+        away: &mut Extents,
+        homes: &[Arc<ChunkSet>],
+        is_away: impl Fn(Block) -> bool,
+    ) {
+        let all = std::mem::take(&mut self.free);
+        (self.free_bytes, self.free_chunks) = (0, 0);
+        for (order, blocks) in all.into_iter().enumerate() {
+            for block in blocks {
+                let to = if is_away(block) { &mut *away } else { &mut *self };
+                to.give_block(block, order, homes);
+            }
+        }
+    }
+
+    /// Puts the free blocks back to the sets that they are of, for the other trees that take extents there; whole chunks go back to
+    /// the provider.
+    pub(super) fn put_back(self, homes: &[Arc<ChunkSet>]) {
+        for (order, blocks) in self.free.into_iter().enumerate() {
+            let bytes = UNIT_BYTES << order;
+            for block in blocks {
+                let is_of = |home: &&Arc<ChunkSet>| home.holds_bytes(block.address.addr().get(), bytes);
+                let Some(home) = homes.iter().find(is_of) else { continue };
+                // SAFETY: all of the chunk is free in this tree, so nothing of it is in use anywhere; the block is forgotten.
+                if bytes != block.chunk_bytes as usize || !unsafe { home.release(block.address, bytes) } {
+                    home.put_back_block(block, order);
+                }
+            }
+        }
+    }
+
+    /// Returns whether an extent is held of whose address `is_away` is true.
+    pub(super) fn holds_any(&self, is_away: impl Fn(&Extent) -> bool) -> bool {
+        self.held.values().flatten().any(is_away)
     }
 
     fn blocks(&self) -> usize {

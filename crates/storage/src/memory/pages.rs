@@ -35,6 +35,8 @@ pub(crate) struct Pages {
     next_chunk_bytes: usize,
     /// Memory for the long rows of the tree.
     extents: Extents,
+    /// While they are relocated: what is free of it on other memory nodes.
+    extents_away: Extents,
     /// The state of the pages on other memory nodes than that of the first set.
     elsewhere: Elsewhere,
 }
@@ -46,7 +48,7 @@ enum Elsewhere {
     Used,
     /// They are relocated: what is given back goes to the set that it came from.
     Relocated,
-    /// No page is there. Long rows may be.
+    /// No page and no long row is there.
     Left,
 }
 
@@ -72,6 +74,7 @@ impl Pages {
             available: 0,
             next_chunk_bytes: SMALLEST_CHUNK_BYTES,
             extents: Extents::new(),
+            extents_away: Extents::new(),
             elsewhere: Elsewhere::Used,
         }
     }
@@ -96,7 +99,15 @@ impl Pages {
             }
         }
         self.extents.join(other.extents, &self.homes);
+        self.extents.join(other.extents_away, &self.homes);
         // A relocation begins anew: what was reserved may be pages of other memory nodes.
+        self.use_all();
+    }
+
+    /// Ends a relocation before its end, if there is one.
+    fn use_all(&mut self) {
+        let away = std::mem::replace(&mut self.extents_away, Extents::new());
+        self.extents.join(away, &self.homes);
         self.elsewhere = Elsewhere::Used;
     }
 
@@ -110,7 +121,7 @@ impl Pages {
         }
         self.next_chunk_bytes = SMALLEST_CHUNK_BYTES;
         self.extents.begin_small();
-        self.elsewhere = Elsewhere::Used;
+        self.use_all();
     }
 
     // ---- relocation ----
@@ -127,8 +138,16 @@ impl Pages {
 
     /// The set that has a page of another memory node.
     fn away(&self, address: usize) -> Option<&Arc<ChunkSet>> {
-        let mut away = self.homes[1..].iter().filter(|home| self.is_away(home));
-        away.find(|home| home.holds(address, self.page_bytes))
+        self.homes_away().find(|home| home.holds(address, self.page_bytes))
+    }
+
+    fn homes_away(&self) -> impl Iterator<Item = &Arc<ChunkSet>> {
+        self.homes[1..].iter().filter(|home| self.is_away(home))
+    }
+
+    /// Returns whether the byte at `address` is on another memory node.
+    fn is_byte_away(&self, address: NonNull<u8>) -> bool {
+        self.homes_away().any(|home| home.holds_bytes(address.addr().get(), 1))
     }
 
     /// Returns whether a node is on another memory node.
@@ -136,19 +155,32 @@ impl Pages {
         self.away(node.address().addr().get()).is_some()
     }
 
-    /// From now on no page of another memory node is handed out.
+    /// Returns whether a long row is on another memory node.
+    pub(crate) fn is_extent_elsewhere(&self, extent: &Extent) -> bool {
+        self.is_byte_away(extent.address)
+    }
+
+    /// Returns whether what may be put back to where it was would be on another memory node.
+    pub(crate) fn holds_elsewhere(&self) -> bool {
+        self.extents.holds_any(|extent| self.is_extent_elsewhere(extent))
+    }
+
+    /// From now on no page of another memory node is handed out, nor an extent but for what is undone.
     pub(crate) fn begin_relocation(&mut self) {
         self.elsewhere = Elsewhere::Relocated;
         self.put_back_spare();
+        let mut extents = std::mem::replace(&mut self.extents, Extents::new());
+        let mut away = std::mem::replace(&mut self.extents_away, Extents::new());
+        extents.part(&mut away, &self.homes, |block| self.is_byte_away(block.address));
+        (self.extents, self.extents_away) = (extents, away);
     }
 
-    /// Ends the relocation: no page is elsewhere. Sets of other memory nodes are let go, unless long rows may be there.
-    pub(crate) fn end_relocation(&mut self, may_have_extents: bool) {
+    /// Ends the relocation: no page and no extent is elsewhere. The sets of other memory nodes are let go.
+    pub(crate) fn end_relocation(&mut self) {
         self.elsewhere = Elsewhere::Left;
-        if !may_have_extents {
-            let node = self.homes[0].node();
-            self.homes.retain(|home| home.node() == node);
-        }
+        std::mem::replace(&mut self.extents_away, Extents::new()).put_back(&self.homes);
+        let node = self.homes[0].node();
+        self.homes.retain(|home| home.node() == node);
     }
 
     /// Returns whether a relocation is under way.
@@ -331,7 +363,9 @@ impl Pages {
 
     /// Takes back an extent that is not in use any more.
     pub(crate) fn give_extent(&mut self, extent: Extent) {
-        self.extents.give(extent, &self.homes);
+        let is_away = self.is_relocating() && self.is_extent_elsewhere(&extent);
+        let extents = if is_away { &mut self.extents_away } else { &mut self.extents };
+        extents.give(extent, &self.homes);
     }
 
     /// Keeps an extent that was displaced, to put the row back to.
@@ -346,13 +380,13 @@ impl Pages {
 
     /// Bytes for extents that were acquired and hold no row.
     pub(crate) fn spare_extent_bytes(&self) -> usize {
-        self.extents.spare_bytes()
+        self.extents.spare_bytes() + self.extents_away.spare_bytes()
     }
 
     /// Returns whether the memory of an extent at `address` is in a chunk, and not free.
     pub(crate) fn holds_extent(&self, address: usize, bytes: usize) -> bool {
         self.homes.iter().any(|home| home.holds_bytes(address, bytes))
-            && !self.extents.is_free(address, bytes)
+            && ![&self.extents, &self.extents_away].iter().any(|extents| extents.is_free(address, bytes))
     }
 }
 

@@ -24,7 +24,10 @@ impl Tree {
     pub(super) fn store_elsewhere(&mut self, row: &[u8]) -> Result<Extent, OutOfMemory> {
         let held = if self.undoing { self.pages.take_held_extent(row.len()) } else { None };
         let extent = match held {
-            Some(extent) => extent,
+            Some(extent) => {
+                self.note_put_back();
+                extent
+            }
             None => self.pages.take_extent(row.len())?,
         };
         self.has_had_long_rows = true;

@@ -1,4 +1,4 @@
-//! Relocation: the pages of a tree follow it to another memory node, some at a time, between the accesses of its owner.
+//! Relocation: the pages and the long rows of a tree follow it to another memory node, some at a time, between the accesses of its owner.
 //!
 //! Owns: which leaves come next, and when all are there. Never: changes what the tree holds.
 //!
@@ -10,23 +10,32 @@
 //! page may escape it, when the structure changes around its place. So passes are repeated until one has found no page elsewhere while the structure was the same: only then are the
 //! chunks of other nodes let go. Where rows are inserted all the time that may take long, but after a pass that has found nothing there is no haste.
 //!
-//! Long rows stay where they are until they are written anew, and keep their chunks.
+//! The long rows of a leaf are copied to new extents when it is visited. What they leave behind is free for no other row of this tree; at the end it goes to the set, too. A change that is undone may
+//! put a row back to an extent that was held for it, elsewhere: then the pass has found something, and nothing ends while such an extent is held.
 //!
 //! Invariants: nothing is relocated while the tree is lent; it begins when no change may be undone, since what is set aside for that must be there.
 
 use super::Tree;
 use crate::key::KeyBuf;
-use crate::memory::OutOfMemory;
+use crate::memory::{Extent, OutOfMemory};
 use crate::node::{NodePtr, SearchKey};
 
 /// The place of a pass, and what it has seen so far.
 pub(super) struct Pass {
     /// The key from which on leaves are still to be visited.
     from: KeyBuf,
-    /// Set once a page was elsewhere.
-    has_found: bool,
+    /// Set once a page or a long row was elsewhere.
+    pub(super) has_found: bool,
     /// The stamp of the tree when it began.
     stamp: u64,
+}
+
+/// What a call has done, and may still do.
+struct Work {
+    /// Leaves to visit.
+    left: usize,
+    /// Pages that were brought.
+    brought: usize,
 }
 
 /// The state of a relocation after some leaves.
@@ -36,7 +45,7 @@ pub enum Relocation {
     GoesOn,
     /// Nothing can be done now, as the tree is lent or a change may be undone, or nothing needs to be done soon: next to all pages are where they should be.
     Waits,
-    /// All pages are where they should be.
+    /// All pages and long rows are where they should be.
     Done,
 }
 
@@ -47,7 +56,8 @@ impl Tree {
         self.pages.is_scattered()
     }
 
-    /// Brings pages from other memory nodes to that of the tree: visits up to `leaves` leaves. Returns the number of pages that were brought, and what comes next.
+    /// Brings pages and long rows from other memory nodes to that of the tree: visits up to `leaves` leaves, where a long row that is brought counts as one for every page that would hold
+    /// as many bytes. Returns the number of pages that were brought, long rows counted like that, and what comes next.
     ///
     /// # Errors
     /// When there is no memory; what was brought stays.
@@ -66,33 +76,40 @@ impl Tree {
                 self.new_pass()
             }
         };
-        let (mut brought, mut next) = (0, Relocation::GoesOn);
-        for _ in 0..leaves {
-            let leaf =
-                if self.root.is_empty_leaf() { None } else { self.relocate_at(&mut pass, &mut brought)? };
+        let (mut work, mut next) = (Work { left: leaves, brought: 0 }, Relocation::GoesOn);
+        while work.left > 0 {
+            work.left -= 1;
+            let leaf = if self.root.is_empty_leaf() { None } else { self.relocate_at(&mut pass, &mut work)? };
             match leaf {
                 Some(key) => pass.from = key,
                 None if pass.has_found => pass = self.new_pass(),
-                None if pass.stamp != self.stamp.get() => {
+                None if pass.stamp != self.stamp.get() || self.pages.holds_elsewhere() => {
                     (pass, next) = (self.new_pass(), Relocation::Waits);
                     break;
                 }
                 None => {
-                    self.pages.end_relocation(self.has_had_long_rows);
-                    return Ok((brought, Relocation::Done));
+                    self.pages.end_relocation();
+                    return Ok((work.brought, Relocation::Done));
                 }
             }
         }
         self.pass = Some(pass);
-        Ok((brought, next))
+        Ok((work.brought, next))
+    }
+
+    /// Notes that a change that was undone has put a row to an extent that was held for it.
+    pub(super) fn note_put_back(&mut self) {
+        if let Some(pass) = &mut self.pass {
+            pass.has_found = true;
+        }
     }
 
     fn new_pass(&self) -> Box<Pass> {
         Box::new(Pass { from: KeyBuf::new(), has_found: false, stamp: self.stamp.get() })
     }
 
-    /// Brings the leaf of the pass, and the nodes above it. Returns the first key of the next leaf.
-    fn relocate_at(&mut self, pass: &mut Pass, brought: &mut usize) -> Result<Option<KeyBuf>, OutOfMemory> {
+    /// Brings the leaf of the pass, its long rows, and the nodes above it. Returns the key from which on to go on.
+    fn relocate_at(&mut self, pass: &mut Pass, work: &mut Work) -> Result<Option<KeyBuf>, OutOfMemory> {
         let search = SearchKey::new(&pass.from);
         let (mut node, mut parent) = (self.root, None);
         loop {
@@ -100,15 +117,59 @@ impl Tree {
                 pass.has_found = true;
                 self.reserve(1)?;
                 node = self.bring(node, parent);
-                *brought += 1;
+                work.brought += 1;
             }
             if node.is_leaf() {
-                return Ok(node.next().map(|next| next.key(0)));
+                let has_all = self.bring_long_rows(node, pass, work)?;
+                return Ok(if has_all {
+                    node.next().map(|next| next.key(0))
+                } else {
+                    Some(pass.from.clone())
+                });
             }
             let index = node.child_index(&search);
             parent = Some((node, index));
             node = node.child(index);
         }
+    }
+
+    /// Brings the long rows of a leaf, as many as there is work left for. Returns whether all are there.
+    fn bring_long_rows(
+        &mut self,
+        leaf: NodePtr,
+        pass: &mut Pass,
+        work: &mut Work,
+    ) -> Result<bool, OutOfMemory> {
+        if !self.has_had_long_rows {
+            return Ok(true);
+        }
+        let mut brought = 0;
+        for index in 0..leaf.count() {
+            let Some(old) = leaf.extent(index).filter(|extent| self.pages.is_extent_elsewhere(extent)) else {
+                continue;
+            };
+            pass.has_found = true;
+            // One is brought in any case, so that it goes on.
+            if brought > 0 && brought >= work.left {
+                work.left = 0;
+                return Ok(false);
+            }
+            let pages = self.bring_long_row((leaf, index), old)?;
+            (brought, work.brought) = (brought + pages, work.brought + pages);
+        }
+        work.left = work.left.saturating_sub(brought);
+        Ok(true)
+    }
+
+    /// Copies a long row to a new extent. Returns the number of pages that would hold as many bytes.
+    fn bring_long_row(&mut self, (leaf, index): (NodePtr, usize), old: Extent) -> Result<usize, OutOfMemory> {
+        let bytes = old.bytes as usize;
+        let new = self.pages.take_extent(bytes)?;
+        // SAFETY: both are extents of this tree for so many bytes, and a new one is not part of one in use.
+        unsafe { std::ptr::copy_nonoverlapping(old.address.as_ptr(), new.address.as_ptr(), bytes) };
+        leaf.set_extent(index, new);
+        self.pages.give_extent(old);
+        Ok(Extent::taken_bytes(bytes).div_ceil(self.config.page_bytes))
     }
 
     /// Copies a node to a page that was reserved, puts the copy in its place, and gives the old page back.

@@ -210,15 +210,152 @@ fn where_rows_come_all_the_time_it_ends_when_they_do() {
     assert_eq!(keys(&tree), (0..added.start).collect::<Vec<u64>>());
 }
 
+/// A row of this key: most are longer than a leaf can hold.
+fn long_row(key: u64) -> Vec<u8> {
+    vec![key as u8; if key % 5 == 0 { 40 } else { 1_500 + (key as usize * 977) % 20_000 }]
+}
+
+fn insert_long(tree: &mut Tree, keys: impl IntoIterator<Item = u64>) {
+    for key in keys {
+        tree.insert(&key.encode(), &long_row(key), key).unwrap();
+    }
+}
+
+/// The keys, after a check of the tree and of each row.
+fn keys_of_long(tree: &Tree) -> Vec<u64> {
+    tree.check().unwrap();
+    let key = |entry: Entry<'_>| {
+        let key = u64::decode(&entry.key()).unwrap();
+        assert_eq!((entry.bytes(), entry.version()), (&long_row(key)[..], key));
+        key
+    };
+    tree.iter().map(key).collect()
+}
+
+const LONG: u64 = if cfg!(miri) { 40 } else { 600 };
+
 #[test]
-fn long_rows_stay_and_keep_their_chunks() {
+fn long_rows_follow_and_the_memory_that_they_had_is_free() {
     let (here, there) = (node(0), node(1));
     let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
-    insert(&mut tree, 0..ROWS);
-    tree.insert(&ROWS.encode(), &[9; 5000], 1).unwrap();
-    tree.allocate_from(there);
+    insert_long(&mut tree, 0..LONG);
+    let bytes = tree.bytes();
+    tree.allocate_from(there.clone());
+    assert!(relocate(&mut tree) > bytes.pages);
+    assert_eq!(keys_of_long(&tree), (0..LONG).collect::<Vec<u64>>());
+    assert_eq!(out(&here), 0, "nothing is left there");
+    assert_eq!((tree.bytes().pages, tree.bytes().long_rows), (bytes.pages, bytes.long_rows));
+    tree.allocate_from(here.clone());
     relocate(&mut tree);
-    tree.check().unwrap();
-    assert_eq!(tree.get(&ROWS.encode()).unwrap().bytes, [9; 5000]);
-    assert!(out(&here) > 0);
+    assert_eq!(out(&there), 0);
+    drop(tree);
+    assert_eq!(out(&here), 0);
+}
+
+#[test]
+fn some_long_rows_are_brought_at_a_time() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here);
+    (0..9_u64).for_each(|key| tree.insert(&key.encode(), &[key as u8; 100_000], key).unwrap());
+    tree.allocate_from(there.clone());
+    let (first, next) = tree.relocate(1).unwrap();
+    assert_eq!(next, Relocation::GoesOn);
+    assert!((20..60).contains(&first), "a page, and one row of some: {first}");
+    assert!((1..9).all(|_| tree.relocate(1).unwrap().1 == Relocation::GoesOn));
+    relocate(&mut tree);
+    assert!((0..9_u64).all(|key| tree.get(&key.encode()).unwrap().bytes == [key as u8; 100_000]));
+}
+
+#[test]
+fn extents_that_are_left_serve_the_trees_that_stay() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+    insert_long(&mut tree, 0..LONG);
+    let (mut right, _) = tree.split_off(&(LONG / 2).encode()).unwrap();
+    right.allocate_from(there);
+    relocate(&mut right);
+    let before = out(&here);
+    let more = LONG..LONG + LONG / 4;
+    insert_long(&mut tree, more.clone());
+    assert_eq!(out(&here), before, "no chunk is taken while extents are free");
+    assert_eq!(keys_of_long(&right), (LONG / 2..LONG).collect::<Vec<u64>>());
+    assert_eq!(keys_of_long(&tree), (0..LONG / 2).chain(more).collect::<Vec<u64>>());
+    drop(tree);
+    assert_eq!(out(&here), 0, "the tree that left keeps nothing");
+    drop(right);
+}
+
+#[test]
+fn long_rows_that_come_and_go_meanwhile_are_not_left_behind() {
+    let mut random = 11_u64;
+    let mut next = move |bound: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) % bound
+    };
+    for _ in 0..if cfg!(miri) { 2 } else { 20 } {
+        let (here, there) = (node(0), node(1));
+        let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+        insert_long(&mut tree, 0..LONG);
+        let mut model: std::collections::BTreeSet<u64> = (0..LONG).collect();
+        tree.allocate_from(there.clone());
+        let mut steps = 0;
+        // Rows that were removed, and may be put back: some to where they were.
+        let mut removed: Vec<u64> = Vec::new();
+        while tree.is_scattered() {
+            for _ in 0..if steps < 100 { 8 } else { 0 } {
+                let key = next(2 * LONG);
+                if removed.contains(&key) {
+                } else if model.insert(key) {
+                    insert_long(&mut tree, [key]);
+                } else if steps > 0 && next(3) == 0 {
+                    assert!(model.remove(&key));
+                    tree.remove_undoable(&key.encode(), |_| ()).unwrap().unwrap();
+                    removed.push(key);
+                } else {
+                    assert!(model.remove(&key) && tree.remove(&key.encode()));
+                }
+            }
+            if next(4) == 0 || steps >= 100 {
+                for key in removed.drain(..) {
+                    if next(2) == 0 {
+                        tree.put_back(&key.encode(), &long_row(key), key).unwrap();
+                        model.insert(key);
+                    } else {
+                        tree.settle(long_row(key).len());
+                    }
+                }
+            }
+            tree.relocate(1 + next(3) as usize).unwrap();
+            steps += 1;
+        }
+        assert!(keys_of_long(&tree).into_iter().eq(model));
+        assert_eq!(out(&here), 0);
+        // Trees that are split and joined on the way are relocated anew.
+        tree.allocate_from(here.clone());
+        tree.relocate(1).unwrap();
+        let (right, _) = tree.split_off(&(LONG / 2).encode()).unwrap();
+        tree.relocate(1).unwrap();
+        let before = keys_of_long(&tree).len() + keys_of_long(&right).len();
+        tree.append(right).unwrap();
+        relocate(&mut tree);
+        assert_eq!(keys_of_long(&tree).len(), before);
+        assert_eq!(out(&there), 0);
+    }
+}
+
+#[test]
+fn nothing_ends_while_a_long_row_may_be_put_back_to_where_it_was() {
+    let (here, there) = (node(0), node(1));
+    let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
+    insert_long(&mut tree, 0..LONG);
+    tree.allocate_from(there);
+    tree.relocate(1).unwrap();
+    let last = LONG - 1;
+    tree.remove_undoable(&last.encode(), |_| ()).unwrap().unwrap();
+    while tree.relocate(100).unwrap().1 != Relocation::Waits {}
+    assert_eq!(tree.relocate(100_000).unwrap().1, Relocation::Waits, "its extent is held there");
+    tree.put_back(&last.encode(), &long_row(last), last).unwrap();
+    relocate(&mut tree);
+    assert_eq!(keys_of_long(&tree), (0..LONG).collect::<Vec<u64>>());
+    assert_eq!(out(&here), 0);
 }
