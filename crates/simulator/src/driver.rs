@@ -292,6 +292,12 @@ struct Adapting {
     /// Set if workers have lost or regained their units since the last turn.
     cores_changed: bool,
     platform: Platform,
+    /// The share of its time from which a worker is saturated.
+    saturated: f64,
+    /// Number of workers without a processing unit when a plan was made last, and whether that plan was made because there were more than before: such a plan
+    /// is necessary, and what the lost workers would have done without it is not predicted.
+    lost: usize,
+    was_necessary: bool,
 }
 
 impl Adapting {
@@ -305,6 +311,9 @@ impl Adapting {
             looked_s: 0.0,
             cores_changed: false,
             platform: Platform::new(&machine, &cpus)?,
+            saturated: settings.rules.saturated,
+            lost: 0,
+            was_necessary: false,
         })
     }
 
@@ -363,16 +372,18 @@ impl Adapting {
             Verdict::Wait(reason) => {
                 run.side.decisions.push(Decision::waited(&observed, reason));
                 if reason != WaitReason::TooFewSamples {
-                    self.controller.note(&run.world.take_statistics(), &self.platform)?;
+                    self.controller.note(&run.world.take_statistics(self.saturated), &self.platform)?;
                 }
                 return Ok(None);
             }
             Verdict::Evaluate(trigger) => trigger,
         };
         run.in_phase.evaluations += 1;
-        let trace = run.world.take_statistics();
+        let trace = run.world.take_statistics(self.saturated);
         let lost = (0..).map(WorkerIndex).zip(&observed.available).filter(|(_, here)| !**here);
         let lost: Vec<WorkerIndex> = lost.map(|(worker, _)| worker).collect();
+        self.was_necessary = lost.len() > self.lost;
+        self.lost = lost.len();
         let platform = self.platform.clone().without(&lost)?;
         let considered = self.controller.consider(trigger, &trace, &platform)?;
         run.side.decisions.push(considered.decision.clone());
@@ -451,7 +462,8 @@ pub(crate) fn run_adaptive(
                 return Ok(run.side);
             }
             collected = read(&run.world);
-            judged = decision.predicted.map(|predicted| (predicted.gain, throughput_tps, run.phase));
+            let of_gain = decision.predicted.filter(|_| !adapting.was_necessary);
+            judged = of_gain.map(|predicted| (predicted.gain, throughput_tps, run.phase));
         }
         seen = read(&run.world);
     }

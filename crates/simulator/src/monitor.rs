@@ -223,7 +223,7 @@ impl Monitor {
         WorkloadTrace {
             format: TRACE_FORMAT.to_owned(),
             seconds,
-            workers: busy_ns.len(),
+            workers: self.paces.len(),
             machine: None,
             samples: Some(self.samples),
             dispersion: self.dispersion(),

@@ -13,7 +13,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use atrapos_adapt::{CoreSight, WorkerIndex, WorkloadTrace};
+use atrapos_adapt::{CoreSight, WorkerIndex, WorkerTime, WorkloadTrace, busy_per_recorded};
 use atrapos_topology::CpuSet;
 use smallvec::SmallVec;
 
@@ -221,11 +221,18 @@ impl<'s> World<'s> {
         }
     }
 
-    /// The statistics since they were taken last, which begin anew.
-    pub(crate) fn take_statistics(&mut self) -> WorkloadTrace {
-        let seconds = ((self.now_ns - self.monitored_since_ns) * 1e-9).max(1e-9);
-        let busy = self.workers.iter().zip(&self.monitored_busy_ns);
-        let busy: Vec<f64> = busy.map(|(worker, before)| worker.busy_ns - before).collect();
+    /// The statistics since they were taken last, which begin anew. A worker that was busy for a share of `saturated` of its time is saturated.
+    pub(crate) fn take_statistics(&mut self, saturated: f64) -> WorkloadTrace {
+        let passed_ns = self.now_ns - self.monitored_since_ns;
+        let loads = self.monitor.loads(&self.layout, self.workers.len());
+        let times = self.workers.iter().zip(&self.monitored_busy_ns).zip(&loads);
+        let times = times.map(|((worker, before), recorded)| {
+            let busy = worker.busy_ns - before;
+            WorkerTime { busy, idle: (passed_ns - busy).max(0.0), of_thread: 1, recorded: *recorded }
+        });
+        let scales = busy_per_recorded(&times.collect::<Vec<_>>(), saturated).unwrap_or_default();
+        let busy: Vec<f64> = loads.iter().zip(scales).map(|(recorded, scale)| recorded * scale).collect();
+        let seconds = (passed_ns * 1e-9).max(1e-9);
         let trace = self.monitor.trace(self.scenario, &self.layout, &busy, seconds);
         self.begin_statistics();
         trace
@@ -298,15 +305,18 @@ impl<'s> World<'s> {
         }
         let ran = ns * dilation * state.speed;
         let mut took = ran * self.cores.stretch(worker as usize);
+        let mut late = 0.0;
         if start >= state.preempted_ns {
             if state.preempted_ns > 0.0 {
                 // What of it was over before there was anything to do has delayed nothing.
-                let away_ns = self.noise.between_events(PREEMPTION_NS);
-                took += (state.preempted_ns + away_ns - start).max(0.0);
+                let away_ns =
+                    (state.preempted_ns + self.noise.between_events(PREEMPTION_NS) - start).max(0.0);
+                // A worker that had nothing to do begins later; any other one was away in the middle of something.
+                *(if start > state.free_ns { &mut late } else { &mut took }) += away_ns;
             }
             state.preempted_ns = start + self.noise.between_events(1e9 / PREEMPTIONS_PER_S);
         }
-        state.free_ns = start + took;
+        state.free_ns = start + late + took;
         state.busy_ns += took;
         self.cores.book(worker as usize, ran, took);
         state.free_ns
@@ -484,7 +494,7 @@ mod tests {
             let mut world = World::new(scenario, MachineKind::Two, 1);
             world.run_until(1.0);
             let committed = world.committed;
-            let points = world.take_statistics().sync_points;
+            let points = world.take_statistics(0.9).sync_points;
             let sum = |of: fn(&atrapos_adapt::SyncPointTrace) -> u64| {
                 points.iter().map(of).sum::<u64>() as f64 / committed
             };

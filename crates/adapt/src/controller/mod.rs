@@ -61,7 +61,7 @@ use crate::mix::Mix;
 use crate::platform::Platform;
 use crate::sharing::{Limits, ReadsSeen, Sharing, SharingChange};
 use crate::trace::WorkloadTrace;
-use consider::{certain_gain, deviation};
+use consider::{certain_gain, deviation, greatest_of};
 use flux::Flux;
 use growth::Growth;
 use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
@@ -554,13 +554,14 @@ impl Controller {
         }
     }
 
-    /// A scheme is as good as the samples that it was made from: the load of each worker under it is wrong by their standard deviation. It is
-    /// made again when there are [`more_samples`](Rules::more_samples) times as many, and a scheme made from them is to be expected to be better by a gain that is
+    /// A scheme is as good as the samples that it was made from: the load of each worker under it is wrong by their standard deviation, and the greatest of
+    /// them is what counts. It is made again when there are [`more_samples`](Rules::more_samples) times as many, and a scheme made from them is to be expected to be better by a gain that is
     /// worth anything.
     fn more_samples(&self) -> Option<Trigger> {
         let (made_from, since) = (self.made_from?, self.samples + self.kept());
         let workers = self.profile.available_count();
-        let better = deviation(Some(made_from), workers) - deviation(Some(since), workers);
+        let fewer = deviation(Some(made_from), workers) - deviation(Some(since), workers);
+        let better = greatest_of(workers) * fewer;
         let is_worth_it =
             since >= self.settings.rules.more_samples * made_from && better >= self.settings.gain_min;
         is_worth_it.then_some(Trigger::MoreSamples { made_from, since })

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use atrapos_adapt::{CYCLES_PER_NS, Mix, Observation, Rules};
+use atrapos_adapt::{CYCLES_PER_NS, Mix, Observation, Rules, WorkerTime, busy_per_recorded};
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::Ticks;
 use atrapos_transaction::monitor::{ClassCounts, Collected, Samples, SoFar, WorkerCollected};
@@ -97,31 +97,15 @@ impl Observed {
     }
 
     /// Returns the time that each worker was busy over what it has recorded; `None` if no worker was saturated.
-    ///
-    /// A worker that is not saturated spends a part of its busy time looking for work, which costs as much however little it finds; what it
-    /// has recorded is scaled as that of the saturated ones. Workers that share threads are saturated together.
     fn busy_per_recorded(&self) -> Option<Vec<f64>> {
-        let in_turns = self.is_saturated(self.workers.iter().filter(|worker| worker.of_thread > 1));
-        let of_saturated = |worker: &WorkerCollected| {
-            let saturated =
-                if worker.of_thread > 1 { in_turns } else { self.is_saturated(std::iter::once(worker)) };
-            let (busy, all) = (worker.busy.0 as f64, recorded(worker));
-            (saturated && busy > 0.0 && all > 0.0).then_some((busy, all))
+        let time = |worker: &WorkerCollected| WorkerTime {
+            busy: worker.busy.0 as f64,
+            idle: worker.idle.0 as f64,
+            of_thread: worker.of_thread,
+            recorded: recorded(worker),
         };
-        let known: Vec<Option<(f64, f64)>> = self.workers.iter().map(of_saturated).collect();
-        let sums =
-            known.iter().flatten().copied().reduce(|sums, worker| (sums.0 + worker.0, sums.1 + worker.1));
-        let (busy, all) = sums?;
-        Some(known.into_iter().map(|own| own.map_or(busy / all, |(busy, all)| busy / all)).collect())
-    }
-
-    /// Returns true if these workers spent nearly all time of their threads on work.
-    fn is_saturated<'w>(&self, workers: impl Iterator<Item = &'w WorkerCollected>) -> bool {
-        let (busy, time) = workers.fold((0.0, 0.0), |(busy, time), worker| {
-            let of_thread = (worker.busy.0 + worker.idle.0) as f64 / worker.of_thread as f64;
-            (busy + worker.busy.0 as f64, time + of_thread)
-        });
-        busy > 0.0 && busy >= self.saturated * time
+        let times: Vec<WorkerTime> = self.workers.iter().map(time).collect();
+        busy_per_recorded(&times, self.saturated)
     }
 }
 
