@@ -611,15 +611,12 @@ pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
 }
 
 /// The greatest of the loads of so many workers that have the same mean, in standard deviations above it, on average (the mean of the limiting distribution of
-/// Gumbel, 1.8 of 16 workers, 2.5 of 96).
+/// Gumbel): 1.8 of 16 workers, 2.5 of 96, and 1 of a few.
 pub(super) fn greatest_of(workers: usize) -> f64 {
     const EULER: f64 = 0.577_215_664_901_532_9;
-    if workers < 2 {
-        return 0.0;
-    }
-    let log = (workers as f64).ln();
+    let log = (workers.max(2) as f64).ln();
     let scale = (2.0 * log).sqrt();
-    scale + (EULER - (log.ln() + (4.0 * std::f64::consts::PI).ln()) / 2.0) / scale
+    (scale + (EULER - (log.ln() + (4.0 * std::f64::consts::PI).ln()) / 2.0) / scale).max(1.0)
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ fn a_worker_is_in_doubt_from_the_first_look_that_finds_it_stalled() {
     world.stays(1);
     assert!(!world.watch.is_in_doubt(), "it runs again");
     world.gets[2] = 0.05;
-    world.stays(5);
+    world.stays(3);
     assert!(world.watch.is_in_doubt());
     assert_eq!(world.second().len(), 1);
     assert!(!world.watch.is_in_doubt(), "it is known");
@@ -207,7 +207,7 @@ fn a_stalled_worker_is_noticed_after_a_time() {
     world.stays(10);
     (world.gets[2], world.idle[2]) = (0.05, 0.0);
     let (seconds, changes) = world.until_changed(20);
-    assert_eq!(seconds, 6);
+    assert_eq!(seconds, 4);
     let [CoreChange::Lost { worker: WorkerIndex(2), loss: CoreLoss::Stalled { got }, .. }] = changes[..]
     else {
         panic!("{changes:?}")
@@ -227,7 +227,7 @@ fn a_unit_on_which_its_own_worker_runs_well_is_not_busy() {
     let mut world = World::new(2, 2);
     world.wants = vec![1.0; 2];
     (world.gets[1], world.idle[1]) = (0.1, 0.0);
-    assert_eq!(world.until_changed(20).0, 7);
+    assert_eq!(world.until_changed(20).0, 5);
     world.set_mask(1, 0..2);
     world.gets[1] = 0.95;
     assert_eq!(world.until_changed(20), (6, vec![back(1)]));
@@ -255,7 +255,7 @@ fn noise_stalls_nobody() {
 fn a_wait_that_is_not_over_counts() {
     let mut world = World::new(2, 2);
     world.wants = vec![1.0, 0.0];
-    world.stays(5);
+    world.stays(3);
     // Since it was given its unit last, nothing has been counted: it waits.
     let (seconds, changes) = {
         world.idle[1] = 0.0;
@@ -336,7 +336,7 @@ fn a_quota_leaves_out_the_last_workers() {
     world.stays(20);
     world.withheld = 0.5;
     let loss = CoreLoss::Throttled { cores: 2.5 };
-    assert_eq!(world.until_changed(20), (6, vec![lost(2, loss), lost(3, loss)]));
+    assert_eq!(world.until_changed(20), (4, vec![lost(2, loss), lost(3, loss)]));
     world.withheld = 0.0;
     world.stays(50);
     world.sight.quota = Some(Quota { cores: 3.0, throttled_ns: Some(0) });
