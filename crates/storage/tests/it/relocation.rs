@@ -81,6 +81,34 @@ fn relocate(tree: &mut Tree) -> usize {
     brought
 }
 
+/// Trees that are split and joined on the way are relocated anew: a tree that is `there` goes back `here`.
+fn splits_and_joins(
+    tree: &mut Tree,
+    at: u64,
+    here: &Arc<OfNode>,
+    there: &Arc<OfNode>,
+    keys: fn(&Tree) -> Vec<u64>,
+) {
+    tree.allocate_from(Arc::clone(here) as Arc<dyn Memory>);
+    tree.relocate(1).unwrap();
+    let (right, _) = tree.split_off(&at.encode()).unwrap();
+    tree.relocate(1).unwrap();
+    let before = keys(tree).len() + keys(&right).len();
+    tree.append(right).unwrap();
+    relocate(tree);
+    assert_eq!(keys(tree).len(), before);
+    assert_eq!(out(there), 0);
+}
+
+/// Numbers that look random, below a bound.
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut random = seed;
+    move |bound: u64| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (random >> 33) % bound
+    }
+}
+
 #[test]
 fn all_pages_follow_and_the_memory_that_they_had_is_free() {
     let (here, there) = (node(0), node(1));
@@ -126,11 +154,7 @@ fn pages_that_are_given_back_serve_the_trees_that_stay() {
 
 #[test]
 fn changes_between_the_steps_are_kept_and_nothing_is_left_behind() {
-    let mut random = 7_u64;
-    let mut next = move |bound: u64| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (random >> 33) % bound
-    };
+    let mut next = random(7);
     for _ in 0..if cfg!(miri) { 2 } else { 20 } {
         let (here, there) = (node(0), node(1));
         let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
@@ -153,16 +177,7 @@ fn changes_between_the_steps_are_kept_and_nothing_is_left_behind() {
         }
         assert!(keys(&tree).into_iter().eq(model));
         assert_eq!(out(&here), 0);
-        // Trees that are split and joined on the way are relocated anew.
-        tree.allocate_from(here.clone());
-        tree.relocate(1).unwrap();
-        let (right, _) = tree.split_off(&(ROWS / 20).encode()).unwrap();
-        tree.relocate(1).unwrap();
-        let before = keys(&tree).len() + keys(&right).len();
-        tree.append(right).unwrap();
-        relocate(&mut tree);
-        assert_eq!(keys(&tree).len(), before);
-        assert_eq!(out(&there), 0);
+        splits_and_joins(&mut tree, ROWS / 20, &here, &there, keys);
     }
 }
 
@@ -289,11 +304,7 @@ fn extents_that_are_left_serve_the_trees_that_stay() {
 
 #[test]
 fn long_rows_that_come_and_go_meanwhile_are_not_left_behind() {
-    let mut random = 11_u64;
-    let mut next = move |bound: u64| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (random >> 33) % bound
-    };
+    let mut next = random(11);
     for _ in 0..if cfg!(miri) { 2 } else { 20 } {
         let (here, there) = (node(0), node(1));
         let mut tree = Tree::new(TreeConfig::for_rows_of(40), here.clone());
@@ -333,16 +344,7 @@ fn long_rows_that_come_and_go_meanwhile_are_not_left_behind() {
         }
         assert!(keys_of_long(&tree).into_iter().eq(model));
         assert_eq!(out(&here), 0);
-        // Trees that are split and joined on the way are relocated anew.
-        tree.allocate_from(here.clone());
-        tree.relocate(1).unwrap();
-        let (right, _) = tree.split_off(&(LONG / 2).encode()).unwrap();
-        tree.relocate(1).unwrap();
-        let before = keys_of_long(&tree).len() + keys_of_long(&right).len();
-        tree.append(right).unwrap();
-        relocate(&mut tree);
-        assert_eq!(keys_of_long(&tree).len(), before);
-        assert_eq!(out(&there), 0);
+        splits_and_joins(&mut tree, LONG / 2, &here, &there, keys_of_long);
     }
 }
 
