@@ -229,7 +229,7 @@ fn where_rows_come_all_the_time_it_ends_when_they_do() {
 
 /// A row of this key: most are longer than a leaf can hold.
 fn long_row(key: u64) -> Vec<u8> {
-    vec![key as u8; if key % 5 == 0 { 40 } else { 1_500 + (key as usize * 977) % 20_000 }]
+    vec![key as u8; if key.is_multiple_of(5) { 40 } else { 1_500 + (key as usize * 977) % 20_000 }]
 }
 
 fn insert_long(tree: &mut Tree, keys: impl IntoIterator<Item = u64>) {
