@@ -5,15 +5,20 @@
 //! One client calls a structure that one worker owns, one call after the other, first with nothing else going on and then beside changes of the domains: the
 //! structure moves from one to the other and back, domains grow and shrink, and are split and merged. A *gap* is the time from one reply to the next, and
 //! is listed under the change that was made meanwhile, or whose pause it is in.
-//! The first phase says what the machine itself takes away: a client that is not let run sees a gap as well.
+//! The first phase says what the machine itself takes away: a client that is not let run sees a gap as well. Where the system counts how long threads wait for a
+//! processing unit, a long gap is compared with that: what of it neither the client nor a worker has spent waiting is *service* that was missing. Of the waits of
+//! several threads the longest counts, so that no wait is taken off twice.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos_domains::{
     Change, Client, Configuration, DomainConfiguration, DomainError, Domains, Owned, Placement,
 };
-use atrapos_topology::{CpuId, Machine};
+use atrapos_runtime::affinity::current_thread_number;
+use atrapos_topology::{CpuId, Machine, ProcessorFiles};
 use hdrhistogram::Histogram;
 
 use crate::error::LoadError;
@@ -93,6 +98,8 @@ const COUNTED_MAX_NS: u64 = 60_000_000_000;
 pub struct Gaps {
     nanoseconds: Histogram<u64>,
     longest: u64,
+    /// The long ones, less what a thread has waited for a processing unit meanwhile.
+    without_waits: Vec<Duration>,
 }
 
 impl Default for Gaps {
@@ -101,7 +108,7 @@ impl Default for Gaps {
             .unwrap_or_else(|error| unreachable!("a histogram takes these bounds: {error}"));
         // Writes to all of its memory, which the system gives at the first write; a compiler that sees that it is zero would leave that out.
         std::hint::black_box(&mut nanoseconds).reset();
-        Gaps { nanoseconds, longest: 0 }
+        Gaps { nanoseconds, longest: 0, without_waits: Vec::new() }
     }
 }
 
@@ -110,6 +117,12 @@ impl Gaps {
         let gap = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX);
         self.longest = self.longest.max(gap);
         self.nanoseconds.saturating_record(gap);
+    }
+
+    /// Number of the long gaps of which more than `bound` was spent by no thread on waiting for a processing unit; of all long ones where nobody counts that.
+    #[must_use]
+    pub fn longer_without_waits(&self, bound: Duration) -> usize {
+        self.without_waits.iter().filter(|rest| **rest > bound).count()
     }
 
     /// Number of gaps.
@@ -191,6 +204,11 @@ pub fn run_service(
     Ok(ServiceRun { gaps, changes, calls, seen, interrupted })
 }
 
+thread_local! {
+    /// The number that the system gives this thread.
+    static WORKER: Option<u32> = current_thread_number();
+}
+
 /// Calls the structure, and waits for the answer.
 fn answer<R: Send + 'static>(
     client: &mut Client,
@@ -201,6 +219,57 @@ fn answer<R: Send + 'static>(
     Ok(pending.wait()?)
 }
 
+/// A gap that is compared with the waits of the threads, and the time after which these are read again, so that what they have waited before is not of a gap.
+const LONG: Duration = Duration::from_micros(500);
+const WAITS_READ_EVERY: Duration = Duration::from_millis(1);
+
+/// The time that the client and the workers that have answered it have waited for processing units.
+struct Waits {
+    files: ProcessorFiles,
+    /// By the number of the thread.
+    waited_ns: BTreeMap<u32, u64>,
+    read: Instant,
+}
+
+impl Waits {
+    /// Those of this thread, the client's.
+    fn of_client(root: &Path) -> Waits {
+        let threads = current_thread_number().into_iter().map(|thread| (thread, 0)).collect();
+        let mut waits =
+            Waits { files: ProcessorFiles::below(root), waited_ns: threads, read: Instant::now() };
+        waits.longest();
+        waits
+    }
+
+    /// Adds the thread of a worker that has answered.
+    fn add(&mut self, thread: Option<u32>) {
+        if let Some(thread) = thread.filter(|thread| !self.waited_ns.contains_key(thread)) {
+            self.waited_ns.insert(thread, u64::MAX);
+        }
+    }
+
+    /// The longest of the waits since they were read last; a thread that was not known then has none.
+    fn longest(&mut self) -> Duration {
+        let mut longest = 0;
+        for (thread, waited_ns) in &mut self.waited_ns {
+            let Some(time) = self.files.thread(*thread) else { continue };
+            longest = longest.max(time.waited_ns.saturating_sub(*waited_ns));
+            *waited_ns = time.waited_ns;
+        }
+        Duration::from_nanos(longest)
+    }
+
+    /// Takes note of a gap that ended `now`, when the waits are read if it is time. Returns what of it is no wait, if it is a long one.
+    fn after(&mut self, gap: Duration, now: Instant) -> Option<Duration> {
+        if gap < LONG && now - self.read < WAITS_READ_EVERY {
+            return None;
+        }
+        let longest = self.longest();
+        self.read = now;
+        (gap >= LONG).then(|| gap.saturating_sub(longest))
+    }
+}
+
 /// Calls all the time, and notes the gaps by what is going on.
 fn call(
     mut client: Client,
@@ -209,16 +278,27 @@ fn call(
     over: &AtomicBool,
 ) -> Result<(u64, Vec<Gaps>), LoadError> {
     let mut gaps: Vec<Gaps> = Disturbance::ALL.iter().map(|_| Gaps::default()).collect();
-    let mut call = || answer(&mut client, counter, |counter| *counter += 1);
+    // The thread that runs it says which one it is.
+    let mut call = || {
+        answer(&mut client, counter, |counter| {
+            *counter += 1;
+            WORKER.with(|own| *own)
+        })
+    };
+    let mut waits = Waits::of_client(Path::new("/"));
     // The first one leases slots.
-    call()?;
+    waits.add(call()?);
     let (mut calls, mut last) = (1, Instant::now());
     let mut before = going_on.load(Ordering::Acquire);
     while !over.load(Ordering::Acquire) {
-        call()?;
+        waits.add(call()?);
         let (now, after) = (Instant::now(), going_on.load(Ordering::Acquire));
-        gaps[listed(before, after)].note(now - last);
-        (last, before, calls) = (now, after, calls + 1);
+        let of = &mut gaps[listed(before, after)];
+        of.note(now - last);
+        of.without_waits.extend(waits.after(now - last, now));
+        // What it takes to read waits is of no gap.
+        last = if waits.read == now { Instant::now() } else { now };
+        (before, calls) = (after, calls + 1);
     }
     Ok((calls, gaps))
 }
@@ -314,6 +394,41 @@ mod tests {
         let counted = gaps.quantile(0.985);
         assert!(counted.abs_diff(long) <= long / 1_000, "{counted:?}");
         assert_eq!((Gaps::default().longest(), Gaps::default().quantile(0.9)), Default::default());
+    }
+
+    #[test]
+    fn what_a_thread_has_waited_for_a_processing_unit_is_taken_off_a_long_gap() {
+        let root = tempfile::tempdir().expect("a directory");
+        let own = current_thread_number().expect("a number");
+        let worker = own + 1;
+        let write = |thread: u32, waited_ms: u64| {
+            let directory = root.path().join(format!("proc/self/task/{thread}"));
+            std::fs::create_dir_all(&directory).expect("a directory");
+            std::fs::write(directory.join("schedstat"), format!("5 {} 7\n", waited_ms * 1_000_000))
+                .expect("a file");
+        };
+        let ms = Duration::from_millis;
+        write(own, 100);
+        write(worker, 200);
+        let mut waits = Waits::of_client(root.path());
+        let began = waits.read;
+        waits.add(Some(worker));
+        waits.add(None);
+        assert_eq!(waits.after(Duration::from_nanos(200), began), None, "a short one");
+        assert_eq!(
+            waits.after(ms(3), began),
+            Some(ms(3)),
+            "what it had waited before it was known is not of this gap"
+        );
+        write(own, 101);
+        write(worker, 204);
+        assert_eq!(waits.after(ms(6), began + ms(6)), Some(ms(2)), "the longest wait");
+        write(own, 109);
+        assert_eq!(waits.after(Duration::from_nanos(200), began + ms(8)), None);
+        assert_eq!(waits.after(ms(2), began + ms(10)), Some(ms(2)), "the wait was before it");
+        let mut gaps = Gaps::default();
+        gaps.without_waits.extend([ms(1), ms(2)]);
+        assert_eq!(gaps.longer_without_waits(ms(1)), 1);
     }
 
     #[test]

@@ -258,7 +258,9 @@ fn time_without_service_is_measured_by_what_goes_on() {
         serde_json::from_str(&std::fs::read_to_string(&path).expect("the file")).expect("one JSON object");
     assert_eq!((&json["changes"], &json["audit"]["passed"]), (&12.into(), &true.into()), "{json}");
     for disturbance in ["quiet", "move", "grow", "shrink", "split", "merge"] {
-        assert!(json["gaps"][disturbance]["longest_ns"].is_u64(), "{json}");
+        let gaps = &json["gaps"][disturbance];
+        assert!(gaps["longest_ns"].is_u64(), "{json}");
+        assert!(gaps["above_1_ms_without_waits"].is_u64(), "{json}");
         assert!(stdout(&output).contains(disturbance), "{}", stdout(&output));
     }
     assert!(refused(&["bench", "domains-service", "--rounds", "0"]).contains("--rounds 0"));
