@@ -6,13 +6,13 @@ use std::fmt::Write;
 
 use atrapos_harness::experiment::Setup;
 use atrapos_harness::experiment::apart::{Load, LoadRound, Owners, owners, settled, settled_pairs};
-use atrapos_harness::experiment::comparison::Pairs;
+use atrapos_harness::experiment::comparison::{Pairs, Ratio};
 use atrapos_harness::experiment::timeline::{TimedDecision, Timeline};
 use atrapos_harness::median;
 use serde_json::{Value, json};
 
 use super::costs::phase;
-use super::sides::{certainty, ratio};
+use super::sides::{MORE, certainty, ratio};
 use super::{Report, plot};
 use crate::decisions;
 use crate::error::CliError;
@@ -109,8 +109,8 @@ fn text(setup: &Setup<'_>, rounds: usize, loads: &[OfLoad<'_>]) -> String {
         ]);
     }
     out.push_str(&columns(&lines));
-    let ratios: Vec<Pairs> = loads.iter().flat_map(ratios).map(|(_, pairs)| pairs).collect();
-    out.push_str(&certainty(ratios.iter()));
+    let ratios: Vec<Ratio> = loads.iter().flat_map(ratios).filter_map(|(_, pairs)| pairs.ratio()).collect();
+    out.push_str(&certainty(&ratios, MORE));
     for of in loads {
         for (name, side) in &SIDES[1..] {
             let Some(timeline) = of.first(*side) else { continue };
@@ -168,7 +168,7 @@ fn json(loads: &[OfLoad<'_>]) -> Value {
 }
 
 fn of_load(of: &OfLoad<'_>) -> Value {
-    let over_static = of.pairs(APART, STATIC).ratio().map(|ratio| ratio.value);
+    let over_static = of.pairs(APART, STATIC).ratio();
     let tps = of.tps(STATIC).unwrap_or_default();
     let mut value = phase(of.load.name(), tps, of.tps(APART), over_static);
     value["together_tps"] = json!(of.tps(TOGETHER));

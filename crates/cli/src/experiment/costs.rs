@@ -5,22 +5,25 @@
 use std::fmt::Write;
 
 use atrapos_harness::experiment::Setup;
+use atrapos_harness::experiment::comparison::Ratio;
 use atrapos_harness::experiment::monitoring::MonitoringCost;
 use atrapos_harness::experiment::repartitioning::{COUNTS, Cost, REPETITIONS, RepartitionCosts, Running};
 use atrapos_harness::median;
 use serde_json::{Value, json};
 
+use super::sides::{self, certainty};
 use super::{Report, plot};
 use crate::error::CliError;
 use crate::table::{columns, count, rate};
 
 /// Returns a phase in the form that all experiments share; in those about costs no side adapts.
-pub(super) fn phase(name: &str, static_tps: f64, adaptive_tps: Option<f64>, ratio: Option<f64>) -> Value {
+pub(super) fn phase(name: &str, static_tps: f64, adaptive_tps: Option<f64>, ratio: Option<Ratio>) -> Value {
     json!({
         "name": name,
         "static_tps": static_tps,
         "adaptive_tps": adaptive_tps,
-        "ratio": ratio,
+        "ratio": ratio.map(|ratio| ratio.value),
+        "ratio_interval": ratio.and_then(|ratio| ratio.interval),
         "adapted_after_s": null,
     })
 }
@@ -31,6 +34,14 @@ fn or_none(text: Option<String>) -> String {
 
 fn median_of(numbers: &[f64]) -> Option<f64> {
     (!numbers.is_empty()).then(|| median(&mut numbers.to_vec()))
+}
+
+/// Writes what is missing of a ratio, with its interval; marked, if that is wide.
+fn overhead(ratio: &Ratio) -> String {
+    let mark = if ratio.is_uncertain() { "*" } else { "" };
+    let percent = |ratio: f64| 100.0 * (1.0 - ratio);
+    let interval = ratio.interval.map(|(low, high)| format!(" ({:.2}-{:.2}%)", percent(high), percent(low)));
+    format!("{:.2}%{}{mark}", percent(ratio.value), interval.unwrap_or_default())
 }
 
 /// Returns the report of `monitoring-cost`.
@@ -46,7 +57,7 @@ pub(super) fn monitoring(setup: &Setup<'_>, costs: &[MonitoringCost]) -> Result<
     );
     let header = ["transactions", "not observing tps", "observing tps", "overhead", "least", "most"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
-    let mut phases = Vec::new();
+    let (mut phases, mut of_all) = (Vec::new(), Vec::new());
     let mut csv = "pair,mix,static_tps,adaptive_tps\n".to_owned();
     for cost in costs {
         let name = cost.mix.to_string();
@@ -58,12 +69,13 @@ pub(super) fn monitoring(setup: &Setup<'_>, costs: &[MonitoringCost]) -> Result<
             name.clone(),
             rate(off),
             or_none(on.map(rate)),
-            percent(ratio),
+            or_none(ratio.map(|ratio| overhead(&ratio))),
             percent(ratios.iter().copied().max_by(f64::total_cmp)),
             percent(ratios.iter().copied().min_by(f64::total_cmp)),
         ]);
         let mut value = phase(&name, off, on, ratio);
-        value["overhead"] = json!(ratio.map(|ratio| 1.0 - ratio));
+        value["overhead"] = json!(ratio.map(|ratio| 1.0 - ratio.value));
+        of_all.extend(ratio);
         value["ratios"] = json!(ratios);
         phases.push(value);
         for (pair, off) in cost.off_tps.iter().enumerate() {
@@ -73,6 +85,7 @@ pub(super) fn monitoring(setup: &Setup<'_>, costs: &[MonitoringCost]) -> Result<
         }
     }
     text.push_str(&columns(&lines));
+    text.push_str(&certainty(&of_all, "--pairs"));
     let json = json!({ "title": "what observing costs", "phases": phases, "decisions": [] });
     Ok(Report { text, json, csv, svg: plot::monitoring(costs)? })
 }
@@ -95,7 +108,8 @@ pub(super) fn repartitioning(setup: &Setup<'_>, result: &RepartitionCosts) -> Re
     let _ = under_load(&mut text, setup, &result.running, most);
     let running = &result.running;
     let busy = (running.windows > 0).then_some(running.busy_tps);
-    let ratio = busy.filter(|_| running.quiet_tps > 0.0).map(|busy| busy / running.quiet_tps);
+    let ratio = running.pairs.ratio();
+    text.push_str(&certainty(ratio.as_slice(), "--seconds-per-phase"));
     let mut value = phase(&format!("{most} rearrangements"), running.quiet_tps, busy, ratio);
     value["owner_ms"] = json!(busy.map(|_| running.owner_ms));
     value["wall_ms"] = json!(busy.map(|_| running.wall_ms));
@@ -150,11 +164,11 @@ fn under_load(out: &mut String, setup: &Setup<'_>, running: &Running, most: usiz
     )?;
     writeln!(out, "  throughput      {} tps while the scheme stays as it is", rate(running.quiet_tps))?;
     if running.windows > 0 {
-        let ratio = running.busy_tps / running.quiet_tps.max(1e-9);
         let (windows, busy) = (running.windows, rate(running.busy_tps));
+        let ratio = sides::ratio(running.pairs.ratio());
         writeln!(
             out,
-            "                  {busy} tps during {most} rearrangements ({windows} times): {ratio:.3}"
+            "                  {busy} tps during {most} rearrangements ({windows} times): {ratio}"
         )?;
         let (owner_ms, wall_ms) = (running.owner_ms, running.wall_ms);
         writeln!(

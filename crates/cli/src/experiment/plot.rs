@@ -241,7 +241,7 @@ pub(super) fn monitoring(costs: &[MonitoringCost]) -> Result<String, CliError> {
             let x = at as f64;
             let pairs = ratios.iter().map(|ratio| Circle::new((x, *ratio), 3, ADAPTIVE.mix(0.5).filled()));
             chart.draw_series(pairs)?;
-            if let Some(median) = cost.ratio() {
+            if let Some(median) = cost.ratio().map(|ratio| ratio.value) {
                 let line = [(x - 0.15, median), (x + 0.15, median)];
                 chart.draw_series(std::iter::once(PathElement::new(line, MARK.stroke_width(2))))?;
                 let label = format!("{:.2}%", 100.0 * (1.0 - median));

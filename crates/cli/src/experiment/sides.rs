@@ -108,7 +108,7 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
     }
     out.push_str(&columns(&lines));
     let ratios = phases.iter().flat_map(|phase| [&phase.whole, &phase.adapted, &phase.to_reference]);
-    out.push_str(&certainty(ratios));
+    out.push_str(&certainty(&ratios.filter_map(Pairs::ratio).collect::<Vec<_>>(), MORE));
     out.push_str(
         "if even: what balance alone can gain, the static side's busiest worker over the mean of all\n",
     );
@@ -133,10 +133,12 @@ fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compa
     out
 }
 
-/// Says what the intervals of these ratios mean, if there are any.
-pub(super) fn certainty<'a>(ratios: impl Iterator<Item = &'a Pairs>) -> String {
+/// Options that make the intervals of ratios of slices narrower.
+pub(super) const MORE: &str = "--rounds or --seconds-per-phase";
+
+/// Says what the intervals of these ratios mean, if there are any, and that `more` of something makes them narrower.
+pub(super) fn certainty(ratios: &[Ratio], more: &str) -> String {
     let mut out = String::new();
-    let ratios: Vec<Ratio> = ratios.filter_map(Pairs::ratio).collect();
     if !ratios.is_empty() {
         let _ = writeln!(
             out,
@@ -147,7 +149,7 @@ pub(super) fn certainty<'a>(ratios: impl Iterator<Item = &'a Pairs>) -> String {
     if ratios.iter().any(Ratio::is_uncertain) {
         let _ = writeln!(
             out,
-            "* uncertain: the interval is wider than {:.0}% of the ratio; more --rounds or --seconds-per-phase narrow it, unless the \
+            "* uncertain: the interval is wider than {:.0}% of the ratio, or not known; more {more} narrow it, unless the \
              phase is one in which a side changed",
             100.0 * CERTAIN_WIDTH
         );

@@ -190,12 +190,15 @@ fn the_cost_of_observing_is_that_of_every_mix() {
     let result = experiment("monitoring-cost", &["--seconds-per-phase", "0.2", "--pairs", "2"]);
     let mixes = ["get-subscriber-data", "get-new-destination", "update-subscriber-data", "standard"];
     assert_is_a_result(&result, "monitoring-cost", &mixes, true);
+    // Two pairs have no interval, and the text says what gives one.
+    assert!(result.text.contains("%*") && result.text.contains("more --pairs"), "{}", result.text);
     for phase in result.json["phases"].as_array().expect("a list") {
         let ratio = phase["ratio"].as_f64().expect("both sides ran");
         let overhead = phase["overhead"].as_f64().expect("both sides ran");
         // Written in decimal and read back, a number may be off by its last bit.
         assert!((1.0 - ratio - overhead).abs() < 1e-9, "{phase}");
         assert_eq!(phase["ratios"].as_array().map(Vec::len), Some(2), "{phase}");
+        assert!(phase["ratio_interval"].is_null(), "{phase}");
     }
     assert_eq!(result.csv.lines().count(), 1 + 2 * mixes.len(), "{}", result.csv);
 }

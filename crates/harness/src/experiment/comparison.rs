@@ -4,10 +4,11 @@
 //!
 //! Sides are compared slice by slice: a slice of one and that of the other ran within a second. A ratio is that of the throughputs
 //! over several slices; its interval of confidence comes from what the slices deviate from it (the ratio estimator of sampling
-//! theory, with Student's distribution). When a side has adapted is seen in windows of about a second of its own time, because shorter
+//! theory, with Student's distribution). A median of ratios has the interval between two of them by their order, for which no distribution of them is
+//! assumed. When a side has adapted is seen in windows of about a second of its own time, because shorter
 //! ones say more about the machine's neighbours.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 use super::timeline::{Sample, Span, Timeline};
 
@@ -33,6 +34,20 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// The median of some ratios; `None` if there are none. Of fewer than six no two have the true median between them with [`CONFIDENCE`].
+    #[must_use]
+    pub fn median_of(ratios: &[f64]) -> Option<Ratio> {
+        let mut ratios = ratios.to_vec();
+        let value = (!ratios.is_empty()).then(|| crate::median(&mut ratios))?;
+        ratios.sort_unstable_by(f64::total_cmp);
+        let count = ratios.len();
+        // Of `count` ratios, as many are below the true median as tosses of a coin are heads.
+        let tosses = Binomial::new(0.5, count as u64).ok()?;
+        let is_within = |below: &usize| 2.0 * tosses.cdf(*below as u64) <= 1.0 - CONFIDENCE;
+        let interval = (0..count / 2).take_while(is_within).last();
+        Some(Ratio { value, interval: interval.map(|below| (ratios[below], ratios[count - 1 - below])) })
+    }
+
     /// Returns true if its interval is wider than [`CERTAIN_WIDTH`], or not known.
     #[must_use]
     pub fn is_uncertain(&self) -> bool {
@@ -240,6 +255,25 @@ mod tests {
 
     fn value(pairs: &Pairs) -> Option<f64> {
         pairs.ratio().map(|ratio| ratio.value)
+    }
+
+    #[test]
+    fn a_median_has_an_interval_from_six_ratios_on() {
+        let of = |count: usize| {
+            let ratios: Vec<f64> = (1..=count).rev().map(|number| number as f64).collect();
+            Ratio::median_of(&ratios).map(|ratio| (ratio.value, ratio.interval))
+        };
+        assert_eq!(of(0), None);
+        assert_eq!(of(5), Some((3.0, None)));
+        // All six are on one side of the true median once in 32 times, all but one of eight too often.
+        assert_eq!(of(6), Some((3.5, Some((1.0, 6.0)))));
+        assert_eq!(of(8), Some((4.5, Some((1.0, 8.0)))));
+        assert_eq!(of(9), Some((5.0, Some((2.0, 8.0)))));
+        // As tables of order statistics have it.
+        assert_eq!(of(25), Some((13.0, Some((8.0, 18.0)))));
+        assert_eq!(of(61), Some((31.0, Some((23.0, 39.0)))));
+        assert!(Ratio::median_of(&[1.0; 5]).is_some_and(|ratio| ratio.is_uncertain()));
+        assert!(Ratio::median_of(&[1.0; 6]).is_some_and(|ratio| !ratio.is_uncertain()));
     }
 
     #[test]

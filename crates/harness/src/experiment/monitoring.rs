@@ -16,9 +16,9 @@ use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::{Class, Mix};
 use atrapos_workloads::{KeyChoice, Ledger, Workload};
 
+use super::comparison::Ratio;
 use super::{ExperimentError, Setup, Watched, audit_and_close};
 use crate::driver::{self, Clients, Progress, Routing, RunOptions};
-use crate::median;
 
 /// The transactions of Table II.
 pub const MIXES: [Mix; 4] = [
@@ -53,9 +53,8 @@ impl MonitoringCost {
 
     /// Returns the median of the ratios.
     #[must_use]
-    pub fn ratio(&self) -> Option<f64> {
-        let mut ratios = self.ratios();
-        (!ratios.is_empty()).then(|| median(&mut ratios))
+    pub fn ratio(&self) -> Option<Ratio> {
+        Ratio::median_of(&self.ratios())
     }
 }
 
@@ -200,7 +199,7 @@ mod tests {
             on_tps: vec![99.0, 100.0, 101.0],
         };
         assert_eq!(cost.ratios(), [0.99, 0.5, 1.01]);
-        assert_eq!(cost.ratio(), Some(0.99));
+        assert_eq!(cost.ratio().map(|ratio| ratio.value), Some(0.99));
         cost.on_tps.clear();
         assert_eq!(cost.ratio(), None);
     }

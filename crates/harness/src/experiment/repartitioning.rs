@@ -17,6 +17,7 @@ use atrapos::{Database, RepartitionReport, SchemeChange, TableRef, Ticks, Worker
 use atrapos_runtime::Clock;
 use atrapos_workloads::{KeySet, Ledger, Workload};
 
+use super::comparison::Pairs;
 use super::crowd::Crowd;
 use super::{ExperimentError, Setup, Watched, audit_and_close};
 use crate::latency::histogram_ns;
@@ -76,7 +77,7 @@ pub struct Cost {
 }
 
 /// Effect of the most rearrangements on running transactions.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Running {
     /// Number of times that all of them were made.
     pub windows: usize,
@@ -84,6 +85,8 @@ pub struct Running {
     pub quiet_tps: f64,
     /// Throughput while partitions are rearranged.
     pub busy_tps: f64,
+    /// The second and the first in each window and the quiet one before it.
+    pub pairs: Pairs,
     /// Time for which owners did nothing else in one window: median, in milliseconds.
     pub owner_ms: f64,
     /// Length of a window: median, in milliseconds.
@@ -320,6 +323,14 @@ struct Moment {
     counters: Snapshot,
 }
 
+impl Moment {
+    /// The throughput from this moment to a later one.
+    fn tps_until(&self, later: &Moment) -> f64 {
+        let seconds = later.at.duration_since(self.at).as_secs_f64();
+        later.completed.saturating_sub(self.completed) as f64 / seconds.max(1e-9)
+    }
+}
+
 /// Rearranges partitions again and again under transactions.
 fn under_load(
     db: &Database,
@@ -341,13 +352,14 @@ fn under_load(
     std::thread::sleep(QUIET);
     let began = Instant::now();
     let (mut quiet, mut busy) = (Windows::default(), Windows::default());
-    let (mut owner_ms, mut wall_ms) = (Vec::new(), Vec::new());
+    let (mut owner_ms, mut wall_ms, mut pairs) = (Vec::new(), Vec::new(), Pairs::default());
     while (began.elapsed() < setup.phase || quiet.longest_us.is_empty()) && !interrupt.load(Ordering::Relaxed)
     {
         let from = moment();
         std::thread::sleep(QUIET);
         let to = moment();
         quiet.add(&from, &to, &to);
+        let quiet_tps = from.tps_until(&to);
         if !setup.static_only {
             let changes = boundaries.rearrange();
             let from = moment();
@@ -355,6 +367,7 @@ fn under_load(
             let to = moment();
             std::thread::sleep(AFTERMATH);
             busy.add(&from, &to, &moment());
+            pairs.0.push((from.tps_until(&to), quiet_tps));
             owner_ms.push(ms(report.owner_time));
             wall_ms.push(ms(to.at.duration_since(from.at)));
         }
@@ -370,6 +383,7 @@ fn under_load(
         windows: busy.longest_us.len(),
         quiet_tps: quiet.tps(),
         busy_tps: if busy.longest_us.is_empty() { 0.0 } else { busy.tps() },
+        pairs,
         owner_ms: middle(&owner_ms),
         wall_ms: middle(&wall_ms),
         quiet_p999_us: quantile_us(&quiet.latencies, 0.999),
