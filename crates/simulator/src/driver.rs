@@ -13,6 +13,7 @@ use atrapos_adapt::{
 
 use crate::hardware::{GHZ, MachineKind};
 use crate::layout::Layout;
+use crate::monitor::Tally;
 use crate::scenario::Scenario;
 use crate::world::{Counters, World};
 
@@ -239,14 +240,15 @@ pub(crate) fn run_fixed(scenario: &Scenario, kind: MachineKind, seed: u64, layou
 struct Read {
     counters: Counters,
     loads: Vec<f64>,
+    samples: Tally,
 }
 
-/// What was observed between two moments by a database whose workers may own data as `available` says.
+/// What was observed between two moments, of which these loads are, by a database whose workers may own data as `available` says.
 fn observation(
     world: &World<'_>,
     before: &Read,
     now: &Read,
-    loads: Vec<f64>,
+    (loads, samples): (Vec<f64>, Tally),
     available: Vec<bool>,
 ) -> Observation {
     let seconds = (now.counters.at_s - before.counters.at_s).max(1e-9);
@@ -258,7 +260,7 @@ fn observation(
         changed_platform: false,
         // Locks are not simulated.
         waits: 0.0,
-        samples: Some(world.monitor.samples_effective()),
+        samples: Some(samples.effective()),
         mix: mix(world, &before.counters, &now.counters),
     }
 }
@@ -272,7 +274,8 @@ fn mix(world: &World<'_>, before: &Counters, now: &Counters) -> Mix {
 }
 
 fn read(world: &World<'_>) -> Read {
-    Read { counters: world.counters(), loads: world.monitor.loads(&world.layout, world.kind.workers()) }
+    let loads = world.monitor.loads(&world.layout, world.kind.workers());
+    Read { counters: world.counters(), loads, samples: world.monitor.samples() }
 }
 
 /// Outcome of a wait.
@@ -394,9 +397,10 @@ impl Adapting {
     }
 }
 
-/// The load of each worker between two moments.
-fn loads_between(before: &Read, now: &Read) -> Vec<f64> {
-    now.loads.iter().zip(&before.loads).map(|(now, before)| (now - before).max(0.0)).collect()
+/// The load of each worker between two moments, and the samples that it is of.
+fn loads_between(before: &Read, now: &Read) -> (Vec<f64>, Tally) {
+    let loads = now.loads.iter().zip(&before.loads).map(|(now, before)| (now - before).max(0.0));
+    (loads.collect(), now.samples.since(before.samples))
 }
 
 /// Runs all phases of a scenario on a database that adapts itself.
@@ -453,7 +457,8 @@ pub(crate) fn run_adaptive(
             continue;
         }
         waited_s = 0.0;
-        let observed = observation(&run.world, &collected, &now, now.loads.clone(), adapting.available());
+        let observed =
+            observation(&run.world, &collected, &now, (now.loads.clone(), now.samples), adapting.available());
         let throughput_tps = observed.throughput_tps;
         let plan = adapting.turn(&mut run, observed)?;
         collected = read(&run.world);

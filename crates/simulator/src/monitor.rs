@@ -35,15 +35,46 @@ struct Meetings {
     remembered: Vec<Meeting>,
 }
 
+/// A number of samples, and what they stand for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    count: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Tally {
+    fn add(&mut self, cost: f64) {
+        *self = Self { count: self.count + 1, sum: self.sum + cost, squares: self.squares + cost * cost };
+    }
+
+    /// Those that came after `earlier`, which were the first of them.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            sum: self.sum - earlier.sum,
+            squares: self.squares - earlier.squares,
+        }
+    }
+
+    /// Their dispersion: see [`WorkloadTrace::dispersion`].
+    fn dispersion(self) -> f64 {
+        if self.sum > 0.0 { (self.squares * self.count as f64 / (self.sum * self.sum)).max(1.0) } else { 1.0 }
+    }
+
+    /// Number of samples of equal cost that would say as much.
+    pub(crate) fn effective(self) -> f64 {
+        self.count as f64 / self.dispersion()
+    }
+}
+
 /// The statistics of all workers since they were taken last.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     pub(crate) cut: Cut,
     costs: Vec<f64>,
     meetings: Vec<Meetings>,
-    samples: u64,
-    /// Sums of what samples stand for and of its squares.
-    sums: (f64, f64),
+    samples: Tally,
     /// The pace of each worker.
     paces: Vec<Pace>,
     dilation: f64,
@@ -76,8 +107,7 @@ impl Monitor {
             cut,
             costs: vec![0.0; count],
             meetings: vec![Meetings::default(); count],
-            samples: 0,
-            sums: (0.0, 0.0),
+            samples: Tally::default(),
             paces: vec![Pace { distance: 1.0, records: 0, since_ns: 0.0 }; workers],
             dilation,
         }
@@ -114,9 +144,7 @@ impl Monitor {
 
     /// Charges an event of so many ns, which stands for several, to the keys that it touched.
     pub(crate) fn charge(&mut self, ns: f64, stands_for: f64, touched: &[(u32, u64)]) {
-        self.samples += 1;
-        let cost = ns * stands_for;
-        self.sums = (self.sums.0 + cost, self.sums.1 + cost * cost);
+        self.samples.add(ns * stands_for);
         let each = ns * GHZ * stands_for / touched.len() as f64;
         for (table, key) in touched {
             let slice = self.cut.slice(*table, *key);
@@ -169,15 +197,9 @@ impl Monitor {
         loads
     }
 
-    /// The dispersion of the samples: see [`WorkloadTrace::dispersion`].
-    fn dispersion(&self) -> f64 {
-        let (sum, squares) = self.sums;
-        if sum > 0.0 { (squares * self.samples as f64 / (sum * sum)).max(1.0) } else { 1.0 }
-    }
-
-    /// Number of samples of equal cost that would say as much.
-    pub(crate) fn samples_effective(&self) -> f64 {
-        self.samples as f64 / self.dispersion()
+    /// The samples so far.
+    pub(crate) fn samples(&self) -> Tally {
+        self.samples
     }
 
     fn place(&self, slice: usize) -> SubPartition {
@@ -225,8 +247,8 @@ impl Monitor {
             seconds,
             workers: self.paces.len(),
             machine: None,
-            samples: Some(self.samples),
-            dispersion: self.dispersion(),
+            samples: Some(self.samples.count),
+            dispersion: self.samples.dispersion(),
             busy_cycles: busy_ns.iter().map(|ns| (ns * GHZ).round() as u64).collect(),
             in_place_cycles: 0,
             tables: tables.collect(),

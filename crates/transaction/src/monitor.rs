@@ -114,6 +114,16 @@ impl Samples {
         Samples { count: self.count + count, sum: self.sum + sum, squares: self.squares + squares }
     }
 
+    /// Returns those that came after `earlier`, which were the first of them; none if they were not.
+    #[must_use]
+    pub fn since(self, earlier: Samples) -> Samples {
+        let Samples { count, sum, squares } = earlier;
+        match self.count.checked_sub(count) {
+            Some(count) => Samples { count, sum: self.sum - sum, squares: self.squares - squares },
+            None => Samples::default(),
+        }
+    }
+
     /// Returns the mean square of what they stand for over the square of its mean: 1 if all are alike.
     #[must_use]
     pub fn dispersion(&self) -> f64 {

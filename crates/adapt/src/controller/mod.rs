@@ -100,7 +100,7 @@ pub struct Observation {
     pub changed_platform: bool,
     /// Requests for locks that had to wait, per committed transaction.
     pub waits: f64,
-    /// Number of samples of equal cost that would say as much as those that statistics have so far
+    /// Number of samples of equal cost that would say as much as those that [`loads`](Self::loads) are of
     /// ([`WorkloadTrace::samples_effective`](crate::WorkloadTrace::samples_effective)); `None` where they are no samples.
     pub samples: Option<f64>,
     /// Transactions by class; empty where they are not known.

@@ -45,6 +45,11 @@ impl Glance {
     fn classes(&self) -> ClassCounts {
         self.workers.iter().map(|worker| &worker.classes).sum()
     }
+
+    /// The samples of all workers that are not yet collected.
+    fn samples(&self) -> Samples {
+        all_samples(self.workers.iter().map(|worker| worker.samples))
+    }
 }
 
 /// Statistics of the workers since they were collected before.
@@ -143,6 +148,8 @@ impl Adaptive {
             // A partition that was moved by hand took its load along.
             loads: loads.map(|(now, before)| now.load.saturating_sub(before.load) as f64).collect(),
             mix: mix_of(&now.classes().since(&before.classes())),
+            // What was recorded before says nothing of these loads.
+            samples: Some(effective(now.samples().since(before.samples()))),
             ..self.observation(now, now.counts.since(before.counts), elapsed_ns)
         }
     }
@@ -171,7 +178,7 @@ impl Adaptive {
             loads: now.workers.iter().map(|worker| worker.load as f64).collect(),
             available: self.available(),
             changed_platform: false,
-            samples: Some(effective(all_samples(now.workers.iter().map(|worker| worker.samples)))),
+            samples: Some(effective(now.samples())),
             mix: Mix::default(),
         }
     }
