@@ -356,10 +356,12 @@ impl Controller {
             return None;
         }
         let profile = Profile::of(seen);
-        // Of few samples any two looks differ, and statistics that begin anew each time never suffice.
+        // Of few samples any two looks differ, and statistics that begin anew each time never suffice; but they may show that one worker has everything.
         let noise =
             self.settings.confidence * self.deviation.max(deviation(seen.samples, profile.available_count()));
-        if noise > self.settings.rules.noise_max {
+        let is_clear =
+            |(_, over): (u32, f64)| certain_gain(1.0 + over, 1.0, noise) >= self.settings.gain_sure;
+        if noise > self.settings.rules.noise_max && !profile.busiest().is_some_and(is_clear) {
             return None;
         }
         let (from_tps, to_tps) = (self.mean()?, sane(seen.throughput_tps));
