@@ -85,11 +85,16 @@ fn beside_a_transaction(commits: bool, db: &Database) -> Result<(), DefineError>
     is_inserted.recv().unwrap();
     std::thread::scope(|scope| {
         let statement = scope.spawn(|| db.add_foreign_key("animals", &reference(None)));
-        // A row that the statement would refuse is refused as soon as it waits for the transaction.
-        while add(db, 8).is_ok() {
-            let id = 8_u64;
-            db.run(animals.at(&id), async move |tx| tx.delete(animals, id).await.map(drop)).unwrap();
-        }
+        // A row that the statement would refuse is refused as soon as it waits for the transaction. Until then it is not to stay, and nothing is to wait for
+        // rows that the statement has locked while it waits: each attempt takes its row back itself.
+        let id = 8_u64;
+        let attempt = || {
+            db.run(animals.at(&id), async move |tx| {
+                tx.insert(animals, id, person(1, "")).await?;
+                Err::<(), Abort>(Abort::user("as planned"))
+            })
+        };
+        while attempt().unwrap_err().reason() != AbortReason::ForeignKey {}
         end.open();
         assert_eq!(running.wait().is_ok(), commits);
         statement.join().unwrap()
