@@ -46,7 +46,7 @@ pub struct CoreSettings {
     /// The share of the processor time it wants below which a worker is stalled, over the share that the other workers get. Default 0.2: beside one other busy
     /// program it gets half, and the balance of loads sees to that.
     pub stall_share: f64,
-    /// The time for which it must be so, and for which a quota must withhold time. Default 3 s: as long as looks three times as long as the shortest interval.
+    /// The time for which it must be so, and for which a quota must withhold time. Default 3 s.
     pub stall_time: Duration,
     /// The share of the time that a quota must withhold. Default 0.05.
     pub throttled_share: f64,

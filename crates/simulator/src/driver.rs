@@ -243,7 +243,7 @@ struct Read {
     samples: Tally,
 }
 
-/// What was observed between two moments, of which these loads are, by a database whose workers may own data as `available` says.
+/// Returns the observation between two moments, of which these loads are, of a database whose workers may own data as `available` says.
 fn observation(
     world: &World<'_>,
     before: &Read,

@@ -30,7 +30,7 @@ pub(super) struct Pass {
     stamp: u64,
 }
 
-/// What a call has done, and may still do.
+/// The work of a call.
 struct Work {
     /// Leaves to visit.
     left: usize,
