@@ -11,31 +11,24 @@
 //! the observed time over the modelled premium says by which factor the model is wrong.
 //!
 //! Invariant: no sub-partition that cost something costs nothing afterwards. Where the model says that synchronization takes
-//! nearly all of the time, it is the model that is wrong, and its costs are lowered until a fifth of the time is left for the work.
+//! nearly all of the time, it is the model that is wrong, and its costs are lowered until they leave time for the work
+//! ([`sync_share_max`](Thresholds::sync_share_max)).
 
 use crate::cost::{Weights, for_each_meeting};
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
 use crate::platform::{Platform, Span};
+use crate::search::Settings;
+use crate::thresholds::Thresholds;
 use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
-
-/// Greatest share of the observed time that is taken for synchronization.
-const SYNC_SHARE_MAX: f64 = 0.8;
-/// Standard deviation of the factor by which the model is wrong about what distance costs, before a trace says so.
-const PREMIUM_DEVIATION: f64 = 0.5;
-/// Bounds of that factor.
-const PREMIUM_MIN: f64 = 0.2;
-const PREMIUM_MAX: f64 = 3.0;
-/// Fewest workers from which it is found.
-const PREMIUM_WORKERS_MIN: usize = 4;
 
 /// Statistics whose costs are those of actions alone, and the weights by which their synchronization is costed.
 #[derive(Debug, Clone)]
 pub struct Attributed {
     /// The statistics.
     pub workload: Workload,
-    /// The given weights, with costs of synchronization that the observed time has room for.
+    /// The weights of the settings, with costs of synchronization that the observed time has room for.
     pub weights: Weights,
 }
 
@@ -48,8 +41,9 @@ pub struct Attributed {
 pub fn attribute(
     trace: &WorkloadTrace,
     platform: &Platform,
-    weights: &Weights,
+    settings: &Settings,
 ) -> Result<Attributed, AdaptError> {
+    let Settings { weights, thresholds, .. } = settings;
     weights.check()?;
     let (mut workload, scheme) = (trace.workload()?, trace.scheme()?);
     if trace.workers > platform.worker_count() {
@@ -66,18 +60,19 @@ pub fn attribute(
     };
     let observed: Vec<f64> = (0..trace.workers).map(observed).collect();
     let modelled = modelled(&workload, platform, &owners, weights, trace.workers);
-    let premium = premium_factor(&observed, &modelled);
+    let premium = premium_factor(&observed, &modelled, thresholds);
     let weights = weights.with_premium(premium, workload.sync_points());
     let mut of_worker: Vec<f64> =
         modelled.iter().map(|modelled| modelled.near + premium * modelled.premium).collect();
     let (total, sync_total): (f64, f64) = (observed.iter().sum(), of_worker.iter().sum());
-    let factor = if sync_total > 0.0 { (SYNC_SHARE_MAX * total / sync_total).min(1.0) } else { 1.0 };
+    let factor =
+        if sync_total > 0.0 { (thresholds.sync_share_max * total / sync_total).min(1.0) } else { 1.0 };
     of_worker.iter_mut().for_each(|cycles| *cycles *= factor);
     // What is left for the work of each worker, over what was recorded of it.
     let scale: Vec<f64> = (0..trace.workers)
         .map(|worker| {
             let observed = observed[worker];
-            let left = (observed - of_worker[worker]).max((1.0 - SYNC_SHARE_MAX) * observed);
+            let left = (observed - of_worker[worker]).max((1.0 - thresholds.sync_share_max) * observed);
             if recorded[worker] > 0.0 { left / recorded[worker] } else { 1.0 }
         })
         .collect();
@@ -117,13 +112,13 @@ fn modelled(
 }
 
 /// The factor on what distance costs by which the work of workers, as far as it can be told, does not depend on how far they are from those
-/// that they meet: the slope of a line through the workers, as a normal prior of mean 1 and deviation [`PREMIUM_DEVIATION`] lets it count.
-fn premium_factor(observed: &[f64], modelled: &[Modelled]) -> f64 {
+/// that they meet: the slope of a line through the workers, as a normal prior of mean 1 and the deviation of the thresholds lets it count.
+fn premium_factor(observed: &[f64], modelled: &[Modelled], thresholds: &Thresholds) -> f64 {
     let of_workers = observed.iter().zip(modelled).filter(|(observed, _)| **observed > 0.0);
     let points: Vec<(f64, f64)> =
         of_workers.map(|(observed, modelled)| (modelled.premium, observed - modelled.near)).collect();
     let count = points.len() as f64;
-    if points.len() < PREMIUM_WORKERS_MIN {
+    if points.len() < thresholds.premium_workers as usize {
         return 1.0;
     }
     let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -135,6 +130,6 @@ fn premium_factor(observed: &[f64], modelled: &[Modelled]) -> f64 {
     let slope = mean(&|point| (point.0 - x) * (point.1 - y)) / variance;
     let left = mean(&|point| (point.1 - y - slope * (point.0 - x)).powi(2));
     let error = left / (variance * (count - 2.0));
-    let prior = PREMIUM_DEVIATION * PREMIUM_DEVIATION;
-    (1.0 + (slope - 1.0) * prior / (prior + error)).clamp(PREMIUM_MIN, PREMIUM_MAX)
+    let prior = thresholds.premium_deviation.powi(2);
+    (1.0 + (slope - 1.0) * prior / (prior + error)).clamp(thresholds.premium_min, thresholds.premium_max)
 }

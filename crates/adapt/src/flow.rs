@@ -98,7 +98,7 @@ pub struct ClassFlow {
     pub name: String,
     /// Number of transactions of the class that ran while the trace was recorded.
     pub count: u64,
-    /// Its actions, in the order in which they start.
+    /// Its actions, in the order in which they start; none where only the number of transactions is known, as a running database knows it.
     pub actions: Vec<FlowAction>,
     /// Edges between actions.
     pub dependencies: Vec<FlowDependency>,

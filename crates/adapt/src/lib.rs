@@ -58,6 +58,7 @@ mod sharing;
 mod spread;
 mod steps;
 mod sync_costs;
+mod thresholds;
 mod trace;
 mod what_if;
 mod workload;
@@ -66,7 +67,7 @@ pub use anticipate::{AnticipatedTable, anticipate};
 pub use attribution::{Attributed, attribute};
 pub use controller::{
     Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
-    Predicted, Rules, SYNC_FACTOR_MAX, Setting, Trigger, Verdict, WaitReason,
+    Predicted, Rules, Setting, Trigger, Verdict, WaitReason,
 };
 pub use cores::{CoreChange, CoreLoss, CoreSettings, CoreSight, CoreWatch, WorkerSight};
 pub use cost::{CYCLES_PER_NS, Cost, Weights, evaluate};
@@ -87,6 +88,7 @@ pub use search::{Annealing, Settings, choose_partitioning, choose_placement, sea
 pub use sharing::{ReadsSeen, SharingChange, SharingReason, TableReads};
 pub use steps::{Step, apply_steps, steps_between};
 pub use sync_costs::{PairCost, SyncCosts};
+pub use thresholds::Thresholds;
 pub use trace::{PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkloadTrace};
 pub use what_if::expected;
 pub use workload::{SLICES_MAX, SyncPoint, Workload};

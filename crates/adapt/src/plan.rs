@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::scheme::{Partition, PlannedScheme, TableScheme};
 use crate::search::{Found, Settings};
 use crate::steps::{Step, steps_between};
-use crate::workload::{QUIET_MAX, Workload};
+use crate::workload::Workload;
 use atrapos_topology::Level;
 use serde::Serialize;
 
@@ -105,7 +105,6 @@ pub fn plan(
     settings: &Settings,
 ) -> Result<Plan, AdaptError> {
     let Found { best, near, aligned } = Found::by(workload, platform, Some(today), settings)?;
-    let weights = &settings.weights;
     let price = |plan: &Plan| {
         let owners: Vec<u32> = plan.scheme.slice_owners(workload).iter().map(|owner| owner.0).collect();
         let workers = platform.available_count();
@@ -113,12 +112,12 @@ pub fn plan(
         let way = settings.prices.of_way(workload, platform, today, &plan.scheme, plan.steps.len());
         plan.after.judged + crowding + way
     };
-    let mut planned = plan_from(workload, platform, today, best, weights)?;
+    let mut planned = plan_from(workload, platform, today, best, settings)?;
     // A scheme far away must be worth the way; one near today's, or today's itself, may be as good for less.
     let possible =
         today.tables().iter().flat_map(TableScheme::owners).all(|owner| platform.is_available(*owner));
     for other in near.into_iter().chain(aligned).chain(possible.then(|| today.clone())) {
-        let other = plan_from(workload, platform, today, other, weights)?;
+        let other = plan_from(workload, platform, today, other, settings)?;
         if price(&other) <= price(&planned) {
             planned = other;
         }
@@ -136,16 +135,19 @@ pub fn plan_from(
     platform: &Platform,
     today: &PlannedScheme,
     found: PlannedScheme,
-    weights: &Weights,
+    settings: &Settings,
 ) -> Result<Plan, AdaptError> {
+    let Settings { weights, thresholds, .. } = settings;
     let before = evaluate(workload, platform, today, weights)?;
     let naive = evaluate(workload, platform, &PlannedScheme::naive(workload, platform), weights)?;
     let mut best = (evaluate(workload, platform, &found, weights)?, found);
     // What follows must not cost anything but what a quiet table has; where rounding or uneven distances say otherwise, the found
     // scheme stays.
-    let changes: [(Change, f64); 2] = [(keep_quiet_tables, 2.0 * QUIET_MAX), (keep_owners, 0.0)];
-    for (changed, share) in changes {
-        let scheme = changed(workload, platform, today, &best.1);
+    let quiet_max = thresholds.quiet_max;
+    let keep_quiet: Change<'_> = &|found| keep_quiet_tables(workload, platform, today, found, quiet_max);
+    let keep_owners: Change<'_> = &|found| keep_owners(workload, platform, today, found);
+    for (changed, share) in [(keep_quiet, 2.0 * quiet_max), (keep_owners, 0.0)] {
+        let scheme = changed(&best.1);
         let cost = evaluate(workload, platform, &scheme, weights)?;
         let same = |a: f64, b: f64, whole: f64| a <= b + share * whole + 1e-9 * b.abs().max(1.0);
         if same(cost.imbalance_cycles, best.0.imbalance_cycles, workload.work_cycles())
@@ -231,8 +233,8 @@ pub(crate) fn plan_to(
     Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
 }
 
-/// Changes a scheme that was found for a workload on a platform, coming from today's.
-type Change = fn(&Workload, &Platform, &PlannedScheme, &PlannedScheme) -> PlannedScheme;
+/// Changes a scheme that was found.
+type Change<'a> = &'a dyn Fn(&PlannedScheme) -> PlannedScheme;
 
 /// Keeps the partitions of a table of which next to nothing is known: to merge them would save next to nothing, and the
 /// accesses to come would find them all on a few workers.
@@ -241,9 +243,10 @@ fn keep_quiet_tables(
     platform: &Platform,
     today: &PlannedScheme,
     found: &PlannedScheme,
+    quiet_max: f64,
 ) -> PlannedScheme {
     let naive = PlannedScheme::naive(workload, platform);
-    let tables = workload.quiet_tables().into_iter().enumerate().map(|(at, quiet)| {
+    let tables = workload.quiet_tables(quiet_max).into_iter().enumerate().map(|(at, quiet)| {
         let possible = today.tables()[at].owners().iter().all(|owner| platform.is_available(*owner));
         match (quiet, possible) {
             (true, true) => today.tables()[at].clone(),

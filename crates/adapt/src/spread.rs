@@ -9,15 +9,11 @@
 //! Invariants: stripes of all tables at the same relative position, counted in rows, have one owner, so that rows of equal positions that
 //! are used together stay together; a stripe ends where a slice does.
 
+use crate::controller::Rules;
 use crate::ids::{TableIndex, WorkerIndex};
 use crate::platform::Platform;
 use crate::scheme::{PlannedScheme, TableScheme};
 use crate::workload::Workload;
-
-/// Stripes of each table per worker: as many as a partition of the first scheme has sub-partitions by default.
-const STRIPES_PER_WORKER: usize = 10;
-/// What all rows count where slices are dealt, as a share of the load.
-const ROWS_PART: f64 = 0.1;
 
 fn tables(workload: &Workload) -> impl Iterator<Item = TableIndex> {
     (0..).take(workload.table_count()).map(TableIndex)
@@ -43,9 +39,9 @@ fn places(workload: &Workload, table: TableIndex) -> Vec<(f64, f64)> {
 }
 
 /// Stripes of equally many rows, as far as slices allow.
-pub(crate) fn spread(workload: &Workload, platform: &Platform) -> PlannedScheme {
+pub(crate) fn spread(workload: &Workload, platform: &Platform, rules: &Rules) -> PlannedScheme {
     let workers = workers(platform);
-    let stripes = workers.len() * STRIPES_PER_WORKER;
+    let stripes = workers.len() * rules.stripes_per_worker as usize;
     let owner = |(middle, _): &(f64, f64)| {
         workers[((middle * stripes as f64) as usize).min(stripes - 1) % workers.len()]
     };
@@ -57,18 +53,18 @@ pub(crate) fn spread(workload: &Workload, platform: &Platform) -> PlannedScheme 
 }
 
 /// Slices dealt by their load.
-pub(crate) fn deal(workload: &Workload, platform: &Platform) -> PlannedScheme {
+pub(crate) fn deal(workload: &Workload, platform: &Platform, rules: &Rules) -> PlannedScheme {
     let workers = workers(platform);
     let load = |table: &TableIndex| workload.table_costs(*table).iter().sum::<f64>();
     let Some(first) = tables(workload).max_by(|a, b| load(a).total_cmp(&load(b))) else {
-        return spread(workload, platform);
+        return spread(workload, platform, rules);
     };
     let dealt = places(workload, first);
     // The end of each of its slices, by which those of other tables find their place.
     let ends: Vec<f64> = dealt.iter().map(|(middle, share)| middle + share / 2.0).collect();
     let at = |middle: f64| ends.partition_point(|end| *end <= middle).min(ends.len() - 1);
     let total = workload.work_cycles();
-    let mut weights: Vec<f64> = dealt.iter().map(|(_, share)| ROWS_PART * share * total).collect();
+    let mut weights: Vec<f64> = dealt.iter().map(|(_, share)| rules.rows_part * share * total).collect();
     for table in tables(workload) {
         for ((middle, _), cost) in places(workload, table).into_iter().zip(workload.table_costs(table)) {
             weights[at(middle)] += cost;
@@ -92,6 +88,7 @@ pub(crate) fn deal(workload: &Workload, platform: &Platform) -> PlannedScheme {
 #[cfg(test)]
 mod tests {
     use super::{deal, spread};
+    use crate::controller::Rules;
     use crate::cost::{Weights, evaluate};
     use crate::platform::Platform;
     use crate::workload::Workload;
@@ -111,7 +108,7 @@ mod tests {
         let ratio = |scheme| {
             evaluate(&workload, &platform, &scheme, &Weights::default()).expect("a cost").load_max_ratio()
         };
-        let dealt = deal(&workload, &platform);
+        let dealt = deal(&workload, &platform, &Rules::DEFAULT);
         let owners = dealt.slice_owners(&workload);
         for place in [20..36, 60..76] {
             let mut has = [0.0; 4];
@@ -120,6 +117,9 @@ mod tests {
             assert!(has.iter().all(|of| (0.6..1.4).contains(&(of / mean))), "{place:?}: {has:?}");
         }
         assert!(ratio(dealt) < 1.1);
-        assert!(ratio(spread(&workload, &platform)) > 1.2, "stripes of rows know nothing of the load");
+        assert!(
+            ratio(spread(&workload, &platform, &Rules::DEFAULT)) > 1.2,
+            "stripes of rows know nothing of the load"
+        );
     }
 }

@@ -53,7 +53,7 @@ pub struct WorkloadTrace {
     pub tables: Vec<TableTrace>,
     /// The synchronization points; equal partners may appear more than once.
     pub sync_points: Vec<SyncPointTrace>,
-    /// The transaction classes that ran.
+    /// The transaction classes that ran; a database gives them without flow graphs.
     pub classes: Vec<ClassFlow>,
 }
 

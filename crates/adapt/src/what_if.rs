@@ -6,10 +6,11 @@
 
 use crate::anticipate::{AnticipatedTable, anticipate};
 use crate::attribution::{Attributed, attribute};
-use crate::cost::Weights;
 use crate::error::AdaptError;
+use crate::flow::ClassFlow;
 use crate::ids::TableIndex;
 use crate::platform::Platform;
+use crate::search::Settings;
 use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
 
@@ -25,9 +26,9 @@ pub fn expected(
     trace: &WorkloadTrace,
     mix: &[(String, f64)],
     platform: &Platform,
-    weights: &Weights,
+    settings: &Settings,
 ) -> Result<Attributed, AdaptError> {
-    let recorded = attribute(trace, platform, weights)?;
+    let recorded = attribute(trace, platform, settings)?;
     if mix.is_empty() {
         return Ok(recorded);
     }
@@ -39,7 +40,7 @@ impl Workload {
     /// not run.
     ///
     /// # Errors
-    /// [`AdaptError::Mix`] when no classes were recorded, a name is none of them or appears twice, or the weights are none.
+    /// [`AdaptError::Mix`] when no classes were recorded, or not what those of a name do, a name is none of them or appears twice, or the weights are none.
     pub fn with_mix(&self, mix: &[(String, f64)]) -> Result<Self, AdaptError> {
         let wrong = |detail: String| Err(AdaptError::Mix { detail });
         let recorded = self.classes();
@@ -51,6 +52,12 @@ impl Workload {
         for (at, (name, weight)) in mix.iter().enumerate() {
             if !recorded.iter().any(|class| class.name == *name) {
                 return wrong(format!("there is no class '{name}'; name some of {}", names()));
+            }
+            let has_no_graph = |class: &ClassFlow| class.name == *name && class.actions.is_empty();
+            if recorded.iter().any(has_no_graph) {
+                return wrong(format!(
+                    "what transactions of the class '{name}' do was not recorded, only how many there were; record the trace with `atrapos bench --record FILE`"
+                ));
             }
             if mix[..at].iter().any(|(other, _)| other == name) {
                 return wrong(format!("the class '{name}' appears twice; name it once"));

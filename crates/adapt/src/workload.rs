@@ -48,9 +48,6 @@ pub struct SyncPoint {
     pub again: f64,
 }
 
-/// The greatest share of the load and of the synchronization that a quiet table has.
-pub(crate) const QUIET_MAX: f64 = 0.01;
-
 /// The greatest number of parts in which a synchronization point is seen by other slices.
 const PARTS_MAX: usize = 16;
 
@@ -222,9 +219,9 @@ impl Workload {
         if all > 0.0 { self.work_cycles() / all } else { 1.0 }
     }
 
-    /// Tables with next to nothing of the load and of the synchronization, of which it is not known where it would be if there were more.
+    /// Tables with at most the share `quiet_max` of the load and of the synchronization, of which it is not known where it would be if there were more.
     #[must_use]
-    pub(crate) fn quiet_tables(&self) -> Vec<bool> {
+    pub(crate) fn quiet_tables(&self, quiet_max: f64) -> Vec<bool> {
         let mut meetings = vec![0.0; self.table_count()];
         for point in &self.sync_points {
             // Partners ascend, so those of a table follow each other.
@@ -237,7 +234,7 @@ impl Workload {
             }
         }
         let all: f64 = self.sync_points.iter().map(|point| point.count).sum();
-        let (cost_max, meetings_max) = (QUIET_MAX * self.work_cycles(), QUIET_MAX * all);
+        let (cost_max, meetings_max) = (quiet_max * self.work_cycles(), quiet_max * all);
         let costs = self.starts.windows(2).map(|of| self.cost_cycles[of[0]..of[1]].iter().sum::<f64>());
         costs.zip(meetings).map(|(cost, met)| cost <= cost_max && met <= meetings_max).collect()
     }

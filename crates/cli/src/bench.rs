@@ -367,6 +367,8 @@ fn recorded(
     runs: &[&RunResult],
 ) -> Result<Value, CliError> {
     let mut trace = db.workload_trace().map_err(CliError::failed)?;
+    // Those that the clients have counted, in place of those of samples.
+    trace.classes.clear();
     for (class, flow) in workload.flows().map_err(CliError::failed)?.iter().enumerate() {
         let count = runs.iter().map(|run| run.tallies_all[class].completed()).sum();
         if count > 0 {

@@ -56,8 +56,8 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let unfit = |error: AdaptError| refuse(&args.trace, &error);
     let platform = Platform::for_workers(&machine, workers).map_err(unfit)?;
     let mix = args.mix.iter().map(|text| share(text)).collect::<Result<Vec<_>, CliError>>()?;
-    let Attributed { workload, weights } = expected(&trace, &mix, &platform, &Settings::default().weights)
-        .map_err(|error| match error {
+    let Attributed { workload, weights } =
+        expected(&trace, &mix, &platform, &Settings::default()).map_err(|error| match error {
             AdaptError::Mix { .. } => CliError::bad_input(error),
             error => unfit(error),
         })?;
@@ -202,6 +202,6 @@ fn propose(
     };
     let searched = cost(&search(workload, platform, Some(today), settings).map_err(unfit)?)?;
     let optimum = Optimum { best: exact.objective, searched };
-    let plan = plan_from(workload, platform, today, exact.scheme, &settings.weights).map_err(unfit)?;
+    let plan = plan_from(workload, platform, today, exact.scheme, settings).map_err(unfit)?;
     Ok((plan, Some(optimum)))
 }

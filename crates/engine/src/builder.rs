@@ -444,8 +444,9 @@ impl Builder {
     ) -> Learned {
         let (Some(adaptation), Some(path)) = (self.adaptation, directory) else { return Learned::default() };
         let costs = machine.is_live().then(|| {
-            let weights = adaptation.controller.planning.weights;
-            CostsMemo::new(&self.files, path, sync_costs::sync_costs_machine(machine), weights)
+            let (weights, rules) = (adaptation.controller.planning.weights, adaptation.controller.rules);
+            let here = sync_costs::sync_costs_machine(machine);
+            CostsMemo::new(&self.files, path, here, weights, rules.sync_factors())
         });
         let (sync_factor, warning) = costs.as_ref().map_or((1.0, None), CostsMemo::found);
         warnings.extend(warning);

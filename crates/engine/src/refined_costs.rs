@@ -12,7 +12,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use atrapos_adapt::{SYNC_FACTOR_MAX, Weights};
+use std::ops::RangeInclusive;
+
+use atrapos_adapt::Weights;
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::memo::{COSTS, Memo, MemoError};
 
@@ -58,8 +60,8 @@ impl RefinedCosts {
         )
     }
 
-    /// Returns why the costs are of no use for `machine` and `weights`, as part of a sentence.
-    fn unfit(&self, machine: &str, weights: &Weights) -> Option<String> {
+    /// Returns why the costs are of no use for `machine` and `weights`, or the factor is none of `factors`, as part of a sentence.
+    fn unfit(&self, machine: &str, weights: &Weights, factors: &RangeInclusive<f64>) -> Option<String> {
         if self.machine != machine {
             return Some(format!("it is of another machine ({})", self.machine));
         }
@@ -67,8 +69,7 @@ impl RefinedCosts {
         if known != *self {
             return Some("the database was given other costs since".to_owned());
         }
-        let range = 1.0 / SYNC_FACTOR_MAX..=SYNC_FACTOR_MAX;
-        (!range.contains(&self.factor)).then(|| format!("a factor of {} is out of range", self.factor))
+        (!factors.contains(&self.factor)).then(|| format!("a factor of {} is out of range", self.factor))
     }
 }
 
@@ -110,24 +111,27 @@ pub(crate) struct CostsMemo {
     memo: Memo,
     machine: String,
     weights: Weights,
+    /// Factors that can be.
+    factors: RangeInclusive<f64>,
 }
 
 impl CostsMemo {
-    /// Returns the memo in `dir` of what is learnt about the costs in `weights` on this machine.
+    /// Returns the memo in `dir` of what is learnt about the costs in `weights` on this machine: one of `factors`.
     pub(crate) fn new(
         files: &Arc<dyn FileSystem>,
         dir: &Path,
         machine: String,
         weights: Weights,
+        factors: RangeInclusive<f64>,
     ) -> CostsMemo {
-        CostsMemo { memo: Memo::new(files, dir, COSTS), machine, weights }
+        CostsMemo { memo: Memo::new(files, dir, COSTS), machine, weights, factors }
     }
 
     /// Returns the factor that was learnt, 1 if none was; and the reason, if something that is there is not taken.
     pub(crate) fn found(&self) -> (f64, Option<String>) {
         let factor = read_memo(&self.memo).and_then(|costs| {
             let Some(costs) = costs else { return Ok(1.0) };
-            costs.unfit(&self.machine, &self.weights).map_or(Ok(costs.factor), Err)
+            costs.unfit(&self.machine, &self.weights, &self.factors).map_or(Ok(costs.factor), Err)
         });
         factor.map_or_else(|why| (1.0, Some(not_used(&self.memo, &why))), |factor| (factor, None))
     }
@@ -141,6 +145,7 @@ impl CostsMemo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atrapos_adapt::Rules;
     use atrapos_durability::file::RealFiles;
 
     #[test]
@@ -148,7 +153,9 @@ mod tests {
         let files: Arc<dyn FileSystem> = Arc::new(RealFiles::new());
         let dir = std::env::temp_dir().join(format!("atrapos-costs-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
-        let memo = |machine: &str, weights| CostsMemo::new(&files, &dir, machine.to_owned(), weights);
+        let memo = |machine: &str, weights| {
+            CostsMemo::new(&files, &dir, machine.to_owned(), weights, Rules::default().sync_factors())
+        };
         let here = memo("this one", Weights::default());
         assert_eq!(here.found(), (1.0, None), "nothing is learnt yet");
         for factor in [2.5, 0.1 + 0.2] {

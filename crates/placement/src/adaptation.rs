@@ -97,8 +97,8 @@ struct State {
     forgotten: u64,
     /// The factor on costs of synchronization that was learnt last.
     sync_factor: f64,
-    /// The time at which statistics were taken last.
-    taken: Ticks,
+    /// The time at which statistics were taken last, and the transactions by class until then.
+    taken: (Ticks, ClassCounts),
     /// The time of the last turn, and the transactions until then.
     observed: (Ticks, Counts, ClassCounts),
 }
@@ -177,7 +177,7 @@ impl Adaptive {
             history: VecDeque::new(),
             forgotten: 0,
             sync_factor: learned.sync_factor,
-            taken: now,
+            taken: (now, ClassCounts::default()),
             observed: (now, Counts::default(), ClassCounts::default()),
         };
         Arc::new(Adaptive {
@@ -249,7 +249,7 @@ impl Adaptive {
     pub fn times_ns(&self) -> (u64, Option<u64>) {
         let clock = self.handle.clock();
         let now_ns = clock.ns(clock.now().since(self.opened));
-        let collected = self.lock().taken;
+        let collected = self.lock().taken.0;
         // Suspensions are no part of the time that statistics are of.
         let observed_ns = clock.ns(self.now().since(collected));
         (now_ns, self.settings.map(|_| now_ns.saturating_sub(observed_ns)))

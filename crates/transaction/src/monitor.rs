@@ -84,6 +84,8 @@ pub struct WorkerCollected {
     pub idle: Ticks,
     /// The number of workers of its thread.
     pub of_thread: usize,
+    /// Transactions by class since the opening, with their home here.
+    pub classes: ClassCounts,
 }
 
 /// The end of a transaction at its home.
@@ -506,6 +508,7 @@ impl Monitor {
             busy,
             idle,
             of_thread: worker.workers_of_thread(),
+            classes: self.classes(),
         }
     }
 }

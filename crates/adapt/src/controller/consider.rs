@@ -111,11 +111,10 @@ impl Controller {
         trace: &WorkloadTrace,
         platform: &Platform,
     ) -> Result<Considered, AdaptError> {
-        let mut planning = self.settings.planning;
-        planning.weights = planning.weights.with_sync_factor(self.sync_factor);
+        let mut planning = self.planning();
         let today = trace.scheme()?;
         today.check(&trace.workload()?, platform)?;
-        let Attributed { workload: latest, weights } = attribute(trace, platform, &planning.weights)?;
+        let Attributed { workload: latest, weights } = attribute(trace, platform, &planning)?;
         planning.weights = weights;
         let workers = platform.available_count();
         let (workload, samples) = self.pooled(&latest, trace, workers);
@@ -134,17 +133,14 @@ impl Controller {
         }
         self.note_evaluated(trigger);
         let mut plan = plan(&workload, platform, &today, &planning)?;
-        if !must
-            && let Some(back) =
-                self.return_to_left(trigger, &plan, trace, platform, &planning.weights, noise)?
-        {
+        if !must && let Some(back) = self.return_to_left(trigger, &plan, trace, platform, &planning, noise)? {
             return Ok(back);
         }
         let worse = self.worse.take().filter(|_| !must);
         if let Some(before) = worse
             // Where the statistics show what is wrong with the change, the way leads on, not back; they do not show who waits.
             && (self.gain(&plan) < self.settings.gain_sure + noise || before.waited_less(self.waits, &self.settings.rules))
-            && let Some(undone) = self.undo(trigger, before, trace, platform, &planning.weights, noise)?
+            && let Some(undone) = self.undo(trigger, before, trace, platform, &planning, noise)?
         {
             return Ok(undone);
         }
@@ -267,12 +263,14 @@ impl Controller {
         noise: f64,
     ) -> Result<Option<Considered>, AdaptError> {
         if let Trigger::Swing { over_mean } = trigger {
-            let (plan, predicted) = plan_to_spread(over_mean, plan, (workload, platform), planning)?;
+            let (plan, predicted) =
+                plan_to_spread(over_mean, plan, (workload, platform), (planning, &self.settings.rules))?;
             // Noise was taken off before it was called a swing.
             return Ok(Some(self.judge_in_flux(trigger, plan, predicted, 0.0)));
         }
         let Some(outlook) = self.flux.outlook(self.settings.interval_max.as_nanos()) else { return Ok(None) };
-        let (plan, predicted) = plan_in_flux(&outlook, plan, (workload, platform), planning)?;
+        let (plan, predicted) =
+            plan_in_flux(&outlook, plan, (workload, platform), (planning, &self.settings.rules))?;
         // The noise of several intervals is less than that of one.
         let noise = noise / (outlook.loads_count() as f64).sqrt();
         Ok(Some(self.judge_in_flux(trigger, plan, predicted, noise)))
@@ -544,9 +542,9 @@ fn plan_to_spread(
     over_mean: f64,
     latest: &Plan,
     (workload, platform): (&Workload, &Platform),
-    planning: &Settings,
+    (planning, rules): (&Settings, &Rules),
 ) -> Result<(Plan, Predicted), AdaptError> {
-    let stripes = deal(workload, platform);
+    let stripes = deal(workload, platform, rules);
     let plan = plan_to(workload, platform, &latest.today, stripes, &planning.weights)?;
     let (load_max_before, load_max_after) = (1.0 + over_mean, plan.after.load_max_ratio());
     let (sync_before, sync_after) = (plan.before.sync_ratio(), plan.after.sync_ratio());
@@ -562,14 +560,14 @@ fn plan_in_flux(
     outlook: &Outlook,
     latest: &Plan,
     (workload, platform): (&Workload, &Platform),
-    planning: &Settings,
+    (planning, rules): (&Settings, &Rules),
 ) -> Result<(Plan, Predicted), AdaptError> {
     let (today, weights) = (&latest.today, &planning.weights);
     let together = search(&outlook.together(), platform, Some(today), planning)?;
     let before = outlook.strain(today, platform, weights)?;
     let mut best = (today.clone(), before);
-    let dealt = outlook.dealt(today, platform);
-    for scheme in [latest.scheme.clone(), together, spread(workload, platform), dealt] {
+    let dealt = outlook.dealt(today, platform, rules);
+    for scheme in [latest.scheme.clone(), together, spread(workload, platform, rules), dealt] {
         let strain = outlook.strain(&scheme, platform, weights)?;
         if strain.busy_max < best.1.busy_max {
             best = (scheme, strain);
@@ -641,6 +639,17 @@ mod tests {
         controller.repartition(trigger, plan, 0.05, Kind::ForGain);
         controller.growth.learn(-0.1, true);
         controller.growth.sure_gain(&controller.settings).is_some()
+    }
+
+    #[test]
+    fn the_greatest_of_several_loads_is_so_far_above_their_mean() {
+        // Means of the greatest of so many independent standard normal variables.
+        for (workers, mean) in [(8, 1.42), (16, 1.77), (24, 1.95), (80, 2.43), (96, 2.49)] {
+            let found = greatest_of(workers);
+            assert!((found - mean).abs() < 0.06, "{workers}: {found} for {mean}");
+        }
+        assert_eq!((greatest_of(1), greatest_of(2)), (1.0, 1.0), "of a few it is a deviation");
+        assert!((2..200).all(|workers| greatest_of(workers) <= greatest_of(workers + 1)));
     }
 
     #[test]

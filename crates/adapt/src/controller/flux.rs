@@ -23,8 +23,6 @@ use crate::workload::Workload;
 /// Number of intervals that are remembered, and of their slices and partners of synchronization points in all.
 const NOTED_MAX: usize = 12;
 const NOTED_SIZE_MAX: usize = 1 << 19;
-/// Share of a worker's part of a load below which a slice is not dealt.
-const DEALT_MIN: f64 = 0.001;
 /// Number of moments of that time at which the load is looked at.
 const COMING: usize = 16;
 
@@ -274,7 +272,7 @@ impl Outlook {
 
     /// A scheme that divides each of these loads evenly, as far as slices allow: the heaviest slices first, each to the worker that has least of
     /// the load in which it would have most. Slices that no load needs stay where they are. What meets is not looked at.
-    pub(super) fn dealt(&self, today: &PlannedScheme, platform: &Platform) -> PlannedScheme {
+    pub(super) fn dealt(&self, today: &PlannedScheme, platform: &Platform, rules: &Rules) -> PlannedScheme {
         let workload = &self.loads[0];
         let mut owners = today.slice_owners(workload);
         let workers: Vec<WorkerIndex> =
@@ -286,7 +284,7 @@ impl Outlook {
         };
         let most = |slice: usize| of_slice(slice).fold(0.0, f64::max);
         let mut order: Vec<(f64, usize)> = (0..owners.len()).map(|slice| (most(slice), slice)).collect();
-        order.retain(|(most, _)| *most > DEALT_MIN / workers.len() as f64);
+        order.retain(|(most, _)| *most > rules.dealt_min / workers.len() as f64);
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut has = vec![vec![0.0; self.loads.len()]; workers.len()];
         for (_, slice) in order {
@@ -518,7 +516,7 @@ pub(super) mod tests {
         let strain = |scheme: &PlannedScheme| {
             outlook.strain(scheme, &platform, &Weights::default()).expect("a scheme that fits").busy_max
         };
-        let dealt = outlook.dealt(&today, &platform);
+        let dealt = outlook.dealt(&today, &platform, &Rules::DEFAULT);
         assert!(strain(&dealt) < 1.1 && strain(&today) > 1.5, "{} {}", strain(&dealt), strain(&today));
     }
 
@@ -531,7 +529,8 @@ pub(super) mod tests {
         assert!(places.is_sorted(), "{places:?}");
         let machine = Machine::synthetic("core:2 pu:1").expect("a machine");
         let platform = Platform::for_workers(&machine, 2).expect("a platform");
-        let stripes = crate::spread::spread(&trace(160).workload().expect("a workload"), &platform);
+        let stripes =
+            crate::spread::spread(&trace(160).workload().expect("a workload"), &platform, &Rules::DEFAULT);
         let strain = |scheme: &PlannedScheme| {
             outlook.strain(scheme, &platform, &Weights::default()).expect("a scheme that fits").busy_max
         };

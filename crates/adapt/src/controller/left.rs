@@ -10,12 +10,12 @@
 use super::consider::{Considered, Kind};
 use super::{Controller, Trigger};
 use crate::attribution::{Attributed, attribute};
-use crate::cost::Weights;
 use crate::error::AdaptError;
 use crate::extents::Extents;
 use crate::plan::{Plan, plan_to};
 use crate::platform::Platform;
 use crate::scheme::{PlannedScheme, TableScheme};
+use crate::search::Settings;
 use crate::trace::WorkloadTrace;
 
 /// Returns whether a scheme gives nothing to a worker that may own nothing.
@@ -45,7 +45,7 @@ impl Controller {
         plan: &Plan,
         trace: &WorkloadTrace,
         platform: &Platform,
-        weights: &Weights,
+        planning: &Settings,
         noise: f64,
     ) -> Result<Option<Considered>, AdaptError> {
         let mut trace = trace.clone();
@@ -57,7 +57,7 @@ impl Controller {
             return Ok(None);
         }
         self.left = None;
-        let Attributed { workload, weights } = attribute(&trace, platform, weights)?;
+        let Attributed { workload, weights } = attribute(&trace, platform, planning)?;
         let back = plan_to(&workload, platform, &trace.scheme()?, scheme, &weights)?;
         let is_worse = back.after.busy_max_ratio() > (1.0 + noise) * plan.after.busy_max_ratio();
         if is_worse || back.steps.is_empty() {

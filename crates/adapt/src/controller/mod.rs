@@ -50,6 +50,7 @@ mod undo;
 pub use consider::Considered;
 pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigger, WaitReason};
 pub use rules::Rules;
+pub(crate) use settings::setting;
 pub use settings::{ControllerSettings, Setting};
 
 use crate::attribution::attribute;
@@ -59,6 +60,7 @@ use crate::extents::KeyScheme;
 use crate::ids::WorkerIndex;
 use crate::mix::Mix;
 use crate::platform::Platform;
+use crate::search::Settings;
 use crate::sharing::{Limits, ReadsSeen, Sharing, SharingChange};
 use crate::trace::WorkloadTrace;
 use consider::{certain_gain, deviation, greatest_of};
@@ -70,9 +72,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use swing::Swing;
 use undo::Before;
-
-/// Greatest factor by which synchronization may turn out dearer or cheaper than the settings say.
-pub const SYNC_FACTOR_MAX: f64 = 5.0;
 
 /// Number of mixes that are remembered for which no plan was worth it.
 const MIXES_KEPT: usize = 4;
@@ -259,12 +258,18 @@ impl Controller {
         self.sync_factor
     }
 
-    /// Begins with a factor that was learnt before, within [`SYNC_FACTOR_MAX`]; with 1 instead of one that is no number.
+    /// Begins with a factor that was learnt before, within [`Rules::sync_factors`]; with 1 instead of one that is no number.
     #[must_use]
     pub fn with_sync_factor(mut self, factor: f64) -> Self {
         let factor = if factor.is_finite() { factor } else { 1.0 };
-        self.sync_factor = factor.clamp(1.0 / SYNC_FACTOR_MAX, SYNC_FACTOR_MAX);
+        self.sync_factor = self.settings.rules.sync_factor(factor);
         self
+    }
+
+    /// Settings of planning, with costs of synchronization as they were learnt.
+    fn planning(&self) -> Settings {
+        let planning = self.settings.planning;
+        Settings { weights: planning.weights.with_sync_factor(self.sync_factor), ..planning }
     }
 
     /// Time to wait until the next observation.
@@ -613,8 +618,7 @@ impl Controller {
     /// # Errors
     /// As [`attribute`]: the statistics, their scheme and the platform do not fit.
     pub fn note(&mut self, trace: &WorkloadTrace, platform: &Platform) -> Result<(), AdaptError> {
-        let weights = self.settings.planning.weights.with_sync_factor(self.sync_factor);
-        let attributed = attribute(trace, platform, &weights)?;
+        let attributed = attribute(trace, platform, &self.planning())?;
         // Whether the load has moved since a plan was turned down is asked for as long as that holds.
         let turned_down_ns = self.rejected.as_ref().map(|rejected| rejected.situation.at_ns);
         self.flux.note(self.at_ns, trace, attributed.workload, turned_down_ns);
@@ -629,8 +633,7 @@ impl Controller {
             trial.promise.and_then(|promise| promise.sync_factor(ratio, &self.settings.rules))
         {
             // Half of the way, as one change may have come with a change of load.
-            self.sync_factor =
-                (self.sync_factor * factor.sqrt()).clamp(1.0 / SYNC_FACTOR_MAX, SYNC_FACTOR_MAX);
+            self.sync_factor = self.settings.rules.sync_factor(self.sync_factor * factor.sqrt());
         }
     }
 

@@ -1,99 +1,17 @@
-//! The thresholds of the controller's rules, in one table: name, type, default, unit, and the values that make sense.
+//! The thresholds of the controller's rules.
 //!
 //! Owns: the numbers that decide when a load is another one, when a change has failed, and for how long what was tried in vain is left alone.
-//! Never: applies them. Lengths of memories, the grid on which trends are seen and the constants of the search are none of these: they
-//! bound what an evaluation costs. Nor are those by which costs are estimated ([`attribute`](crate::attribute)): they are no thresholds.
-//!
-//! Invariant: with values in these ranges no computation overflows, and memory stays bounded.
+//! Never: applies them. Those of planning are [`Thresholds`](crate::Thresholds). Lengths of memories, the grid on which trends are seen and the constants of the
+//! search are none of these: they bound what an evaluation costs.
 
-use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
-use super::ControllerSettings;
-use super::settings::{Setting, setting};
-use crate::error::AdaptError;
+use crate::thresholds::thresholds;
 
-/// A number that a setting can have.
-trait Number: Copy {
-    fn to_f64(self) -> f64;
-    fn from_f64(value: f64) -> Self;
-}
+thresholds! {
+    /// Thresholds of the controller's rules. What each is worth shows `experiment adapt-world --sensitivity`.
+    Rules in |settings| settings.rules;
 
-impl Number for f64 {
-    fn to_f64(self) -> f64 {
-        self
-    }
-
-    fn from_f64(value: f64) -> f64 {
-        value
-    }
-}
-
-impl Number for u32 {
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
-
-    fn from_f64(value: f64) -> u32 {
-        value.round() as u32
-    }
-}
-
-/// Makes the structure of the rules, its defaults, its settings by name and its check of one table.
-macro_rules! rules {
-    ($($(#[$doc:meta])+ $name:ident: $number:ty = $default:literal $unit:literal from $least:literal to $most:literal;)+) => {
-        /// Thresholds of the controller's rules. What each is worth shows `experiment adapt-world --sensitivity`.
-        #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-        #[serde(deny_unknown_fields, default)]
-        pub struct Rules {
-            $(
-                $(#[$doc])+
-                #[doc = concat!("In ", $unit, ", from ", $least, " to ", $most, "; default ", $default, ".")]
-                pub $name: $number,
-            )+
-        }
-
-        impl Default for Rules {
-            fn default() -> Self {
-                Self::DEFAULT
-            }
-        }
-
-        impl Rules {
-            pub(crate) const DEFAULT: Self = Self { $($name: $default,)+ };
-
-            /// Each of them by its name.
-            pub(super) const SETTINGS: &[Setting] = &[$(
-                setting(
-                    stringify!($name),
-                    $unit,
-                    |settings| settings.rules.$name.to_f64(),
-                    |settings: &mut ControllerSettings, value| settings.rules.$name = Number::from_f64(value),
-                )
-                .between($least as f64, $most as f64),
-            )+];
-
-            /// Checks that the rules can be applied.
-            ///
-            /// # Errors
-            /// [`AdaptError::Setting`] names the first that is out of its range.
-            pub(super) fn check(&self) -> Result<(), AdaptError> {
-                $(
-                    if !($least..=$most).contains(&self.$name) {
-                        let cure = concat!("give it from ", $least, " to ", $most);
-                        return Err(AdaptError::Setting {
-                            name: stringify!($name),
-                            value: self.$name.to_string(),
-                            cure,
-                        });
-                    }
-                )+
-                Ok(())
-            }
-        }
-    };
-}
-
-rules! {
     /// Sampling noise, in standard deviations of a worker's load times the wanted confidence, beyond which statistics say nothing.
     noise_max: f64 = 0.5 "share" from 0.0 to 100.0;
     /// Number of measurements that must agree for the first evaluation.
@@ -136,6 +54,8 @@ rules! {
     unexplained_max: f64 = 0.5 "share" from 0.0 to 1.0;
     /// By which factor the two latest speeds of a load that moves on may differ.
     speeds_ratio_max: f64 = 2.0 "times" from 1.0 to 1000.0;
+    /// Share of a worker's part of a load that a slice must have to be dealt, where a scheme is to be good for several loads.
+    dealt_min: f64 = 0.001 "share" from 0.0 to 1.0;
     /// Samples of each worker beyond which statistics of one more interval say nothing that is worth planning for: a standard deviation is 1% of
     /// a load.
     pooled_samples: f64 = 10000.0 "samples" from 0.0 to 1000000000.0;
@@ -159,6 +79,10 @@ rules! {
     onset_times: u32 = 5 "short times" from 0 to 20;
     /// Number of short times in a row that must show such a change.
     onset_seen: u32 = 2 "short times" from 1 to 1000;
+    /// Number of stripes of each table for each worker: as many as a partition of the first scheme has sub-partitions by default.
+    stripes_per_worker: u32 = 10 "stripes" from 1 to 1000;
+    /// Weight of all rows where slices are dealt, over that of the load.
+    rows_part: f64 = 0.1 "share" from 0.0 to 1000.0;
     /// Time for which stripes are left alone that serve a load that swings.
     stripes_kept: u32 = 8 "longest intervals" from 0 to 1000;
 
@@ -167,6 +91,8 @@ rules! {
     /// Share of the predicted balance that must come about for a change to count as a success although the throughput did not
     /// rise, as where clients do not ask for more.
     balance_min: f64 = 0.5 "share" from 0.0 to 1000.0;
+    /// Greatest factor by which synchronization may turn out dearer or cheaper than the settings say.
+    sync_factor_max: f64 = 5.0 "times" from 1.0 to 1000.0;
     /// Least change of the share of synchronization from which its cost is learnt.
     sync_saved_min: f64 = 0.05 "share" from 0.0 to 1000.0;
     /// Number of failures after which a change is not tried again: one may be a change of load that came at a bad moment.
@@ -204,4 +130,17 @@ rules! {
     divided_uneven: f64 = 1.5 "times" from 1.0 to 1000.0;
     /// The factor by which it must have grown for that.
     divided_grown: f64 = 2.0 "times" from 1.0 to 1000.0;
+}
+
+impl Rules {
+    /// Factors by which synchronization may be dearer or cheaper than the settings say.
+    #[must_use]
+    pub fn sync_factors(&self) -> RangeInclusive<f64> {
+        1.0 / self.sync_factor_max..=self.sync_factor_max
+    }
+
+    /// The nearest of these factors.
+    pub(super) fn sync_factor(&self, factor: f64) -> f64 {
+        factor.clamp(*self.sync_factors().start(), *self.sync_factors().end())
+    }
 }

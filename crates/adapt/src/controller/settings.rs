@@ -8,6 +8,7 @@ use super::rules::Rules;
 use crate::cores::CoreSettings;
 use crate::error::AdaptError;
 use crate::search::{Annealing, Settings};
+use crate::thresholds::Thresholds;
 
 /// Settings of the controller's decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -188,13 +189,13 @@ impl Setting {
     ];
 
     /// The same setting, from a least to a greatest value.
-    pub(super) const fn between(self, least: f64, most: f64) -> Setting {
+    pub(crate) const fn between(self, least: f64, most: f64) -> Setting {
         Setting { range: (least, most), ..self }
     }
 
     /// Every setting that is a number.
     pub fn all() -> impl Iterator<Item = Setting> {
-        Setting::OWN.iter().chain(Rules::SETTINGS).copied()
+        Setting::OWN.iter().chain(Thresholds::SETTINGS).chain(Rules::SETTINGS).copied()
     }
 
     /// The setting of this name.
@@ -234,7 +235,7 @@ impl Setting {
 /// The greatest value of any setting.
 const VALUE_MAX: f64 = 1e9;
 
-pub(super) const fn setting(
+pub(crate) const fn setting(
     name: &'static str,
     unit: &'static str,
     get: fn(&ControllerSettings) -> f64,
@@ -296,6 +297,7 @@ impl ControllerSettings {
         }
         self.cores.check()?;
         self.rules.check()?;
+        self.planning.thresholds.check()?;
         self.planning.weights.check()
     }
 }

@@ -15,12 +15,12 @@
 use super::memory::Situation;
 use super::{ControlAction, Controller, Rules, Trigger};
 use crate::attribution::{Attributed, attribute};
-use crate::cost::Weights;
 use crate::error::AdaptError;
 use crate::extents::{Extents, KeyScheme};
 use crate::plan::{Plan, plan_to};
 use crate::platform::Platform;
 use crate::scheme::TableScheme;
+use crate::search::Settings;
 use crate::trace::WorkloadTrace;
 
 use super::consider::Considered;
@@ -80,7 +80,7 @@ impl Controller {
         before: Before,
         trace: &WorkloadTrace,
         platform: &Platform,
-        weights: &Weights,
+        planning: &Settings,
         noise: f64,
     ) -> Result<Option<Considered>, AdaptError> {
         let moved = self.flux.has_moved_since(before.situation.at_ns);
@@ -97,7 +97,7 @@ impl Controller {
         else {
             return Ok(None);
         };
-        let Attributed { workload, weights } = attribute(&trace, platform, weights)?;
+        let Attributed { workload, weights } = attribute(&trace, platform, planning)?;
         let plan = plan_to(&workload, platform, &trace.scheme()?, scheme, &weights)?;
         if plan.steps.is_empty() {
             return Ok(None);

@@ -10,9 +10,8 @@ use std::ops::Range;
 const SMALL: usize = 1024;
 /// Random changes in all descents together, for each unit of [`Settings::effort`], when it is long.
 const CHANGES_PER_EFFORT: usize = 33_334;
-/// Divisor of that number when it is short, and the share of the work that it must save then.
+/// Divisor of that number when it is short.
 const SHORT: usize = 4;
-const TRIFLE: f64 = 0.01;
 /// Synchronization points that are looked at in all descents together, for each unit of [`Settings::effort`], when it is short. The workers of a
 /// machine that has no core to spare wait while their controller searches: slices that meet many others make a random change dear.
 const POINTS_PER_EFFORT: u64 = 25_000;
@@ -27,7 +26,7 @@ const REFINED_MAX: u64 = 50_000;
 pub(crate) fn improve<'p>(start: State<'p>, settings: &Settings) -> State<'p> {
     let (per_effort, points_per_effort, trifle) = match settings.annealing {
         Annealing::None => return start,
-        Annealing::Short => (CHANGES_PER_EFFORT / SHORT, POINTS_PER_EFFORT, TRIFLE),
+        Annealing::Short => (CHANGES_PER_EFFORT / SHORT, POINTS_PER_EFFORT, settings.thresholds.annealed_min),
         Annealing::Long => (CHANGES_PER_EFFORT, u64::MAX, super::GAIN_MIN),
     };
     let workers = start.problem.available.len();

@@ -25,6 +25,7 @@ use crate::error::AdaptError;
 use crate::platform::Platform;
 use crate::price::Prices;
 use crate::scheme::PlannedScheme;
+use crate::thresholds::Thresholds;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use state::{GAIN_MIN, Problem, State};
@@ -43,6 +44,9 @@ pub struct Settings {
     pub annealing: Annealing,
     /// Prices of the way to a scheme, and of rows that are crowded.
     pub prices: Prices,
+    /// What is too little to count, and bounds of what is estimated.
+    #[serde(default)]
+    pub thresholds: Thresholds,
 }
 
 /// The length of annealing, in random changes for each unit of [`Settings::effort`].
@@ -61,8 +65,13 @@ pub enum Annealing {
 
 impl Default for Settings {
     fn default() -> Self {
-        let (weights, prices) = (Weights::default(), Prices::default());
-        Self { weights, effort: 12, annealing: Annealing::Long, prices }
+        Self {
+            weights: Weights::default(),
+            effort: 12,
+            annealing: Annealing::Long,
+            prices: Prices::default(),
+            thresholds: Thresholds::default(),
+        }
     }
 }
 
@@ -182,7 +191,7 @@ impl Found {
         let effort = settings.effort_for(workload);
         let mut best: Option<(f64, State<'_>)> = None;
         let mut near = None;
-        for owner in starts::all(&problem, today) {
+        for owner in starts::all(&problem, today, settings.thresholds.group_max) {
             let mut state = State::new(&problem, owner);
             partitioning::improve(&mut state, effort / 4);
             placement::improve(&mut state, effort / 2);

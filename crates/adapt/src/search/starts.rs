@@ -8,14 +8,14 @@ use super::state::Problem;
 use crate::scheme::PlannedScheme;
 
 /// Every start; today's comes first, because the first of equal results is kept.
-pub(crate) fn all(problem: &Problem<'_>, today: Option<&PlannedScheme>) -> Vec<Vec<u32>> {
+pub(crate) fn all(problem: &Problem<'_>, today: Option<&PlannedScheme>, group_max: f64) -> Vec<Vec<u32>> {
     let mut starts = Vec::new();
     starts.extend(today.map(|scheme| current(problem, scheme)));
     starts.push(ranks_of(problem, &PlannedScheme::naive(problem.workload, problem.platform)));
     starts.push(table_by_table(problem));
     starts.push(in_a_row(problem));
     starts.push(together(problem));
-    starts.push(in_groups(problem));
+    starts.push(in_groups(problem, group_max));
     // Different ways to the same start are one start.
     let mut distinct: Vec<Vec<u32>> = Vec::new();
     for start in starts {
@@ -107,13 +107,9 @@ fn together(problem: &Problem<'_>) -> Vec<u32> {
     owner
 }
 
-/// Greatest load of a group of slices that synchronize, in units of a worker's share. Groups are dealt as they are, so that a worker has up to half of one
-/// too much, and no single slice can leave it without synchronizing.
-const GROUP_MAX: f64 = 0.25;
-
 /// Slices that synchronize most in groups, wherever in their tables they are, and the groups in equal loads: pairs of rows that are
-/// used together in any order are on one worker.
-fn in_groups(problem: &Problem<'_>) -> Vec<u32> {
+/// used together in any order are on one worker. The load of a group is at most `group_max` times a worker's share.
+fn in_groups(problem: &Problem<'_>, group_max: f64) -> Vec<u32> {
     let mut group: Vec<usize> = (0..problem.slice_count()).collect();
     let mut load: Vec<f64> = problem.workload.all_costs().to_vec();
     let root = |group: &[usize], mut slice: usize| {
@@ -129,7 +125,7 @@ fn in_groups(problem: &Problem<'_>) -> Vec<u32> {
         let Some(first) = partners.next() else { continue };
         for partner in partners {
             let (a, b) = (root(&group, first), root(&group, partner));
-            if a != b && load[a] + load[b] <= GROUP_MAX * problem.load_mean {
+            if a != b && load[a] + load[b] <= group_max * problem.load_mean {
                 // The root is the first slice, so that groups are in the order of their first slices.
                 let (first, other) = (a.min(b), a.max(b));
                 group[other] = first;

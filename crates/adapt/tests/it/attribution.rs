@@ -2,8 +2,8 @@
 
 use crate::fixture::platform;
 use atrapos_adapt::{
-    PartitionTrace, Platform, SubPartition, SyncPointTrace, TRACE_FORMAT, TableIndex, TableTrace, Weights,
-    WorkerIndex, WorkloadTrace, attribute,
+    PartitionTrace, Platform, Settings, SubPartition, SyncPointTrace, TRACE_FORMAT, TableIndex, TableTrace,
+    Weights, WorkerIndex, WorkloadTrace, attribute,
 };
 
 /// Two partitions of one sub-partition each on two workers, with so many synchronization points between them.
@@ -31,12 +31,16 @@ fn trace(costs: [u64; 2], busy_cycles: Vec<u64>, count: u64) -> WorkloadTrace {
 }
 
 /// Weights by which a synchronization of two neighbours costs 1,000 cycles.
+fn settings(weights: Weights) -> Settings {
+    Settings { weights, ..Settings::default() }
+}
+
 fn weights() -> Weights {
     Weights { message_bytes: 0.0, exchange_cycles: 1_000.0, ..Weights::default() }
 }
 
 fn costs(trace: &WorkloadTrace, platform: &Platform) -> (Vec<f64>, Weights) {
-    let attributed = attribute(trace, platform, &weights()).expect("a trace");
+    let attributed = attribute(trace, platform, &settings(weights())).expect("a trace");
     (attributed.workload.table_costs(TableIndex(0)).to_vec(), attributed.weights)
 }
 
@@ -107,7 +111,7 @@ fn what_distance_adds_is_corrected_by_the_trace() {
     // By the model a meeting costs each of the two half of 200 cycles and of 200 for every unit of distance; across sockets it costs less.
     for (premium, least, most) in [(1.0, 0.99, 1.01), (0.4, 0.8, 1.2)] {
         let trace = ring(&platform, |distance| 0.5 * (200.0 + 200.0 * (1.0 + premium * (distance - 1.0))));
-        let attributed = attribute(&trace, &platform, &weights).expect("a trace");
+        let attributed = attribute(&trace, &platform, &settings(weights)).expect("a trace");
         let costs = attributed.workload.table_costs(TableIndex(0)).to_vec();
         for cost in &costs {
             assert!((least..most).contains(&(cost / 100_000.0)), "premium {premium}: {costs:?}");
@@ -123,7 +127,7 @@ fn what_distance_adds_is_corrected_by_the_trace() {
 fn what_contradicts_itself_is_refused_and_uneven_samples_count_for_less() {
     let platform = platform("core:2 pu:1");
     let wrong = trace([1, 1], vec![1], 0);
-    let error = attribute(&wrong, &platform, &weights()).expect_err("three workers").to_string();
+    let error = attribute(&wrong, &platform, &settings(weights())).expect_err("three workers").to_string();
     assert!(error.contains("busy time of 1 workers, and 2 workers"), "{error}");
     let mut uneven = trace([1, 1], Vec::new(), 0);
     assert_eq!(uneven.samples_effective(), Some(250.0));

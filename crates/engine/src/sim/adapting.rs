@@ -90,6 +90,7 @@ impl Simulation {
         let waited_before = std::mem::replace(&mut adapting.waited, waited);
         let classes: ClassCounts = so_far.iter().map(|worker| &worker.classes).sum();
         let classes_before = std::mem::replace(&mut adapting.classes, classes.clone());
+        let classes = classes.since(&classes_before);
         let samples = so_far.iter().map(|worker| worker.samples.count).sum::<u64>();
         let observation = Observation {
             at_ns: adapting.elapsed.as_nanos() as u64,
@@ -100,13 +101,14 @@ impl Simulation {
             waits: (waited - waited_before) as f64 / (committed - before).max(1) as f64,
             // All events cost the same.
             samples: Some(samples as f64),
-            mix: mix_of(&classes.since(&classes_before)),
+            mix: mix_of(&classes),
         };
         let workers = &self.workers;
         let collect = || {
             let workers = workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
             let saturated = Rules::default().saturated;
-            let observed = Observed { workers, elapsed: interval, cycles_per_tick: 1.0, saturated };
+            let classes = classes.clone();
+            let observed = Observed { workers, elapsed: interval, cycles_per_tick: 1.0, saturated, classes };
             Ok::<_, std::convert::Infallible>(observed)
         };
         let platform = without(adapting.platform.clone(), &adapting.available);

@@ -48,6 +48,7 @@ fn each_transaction_is_counted_under_its_class() {
     let db = observing();
     let items = db.table::<Items>().unwrap();
     let before = counted(&db);
+    db.workload_trace().unwrap();
     let session = async move |session: atrapos::Session| -> Result<(), Abort> {
         for key in [1, 2, 99] {
             // At home here, and on the other worker.
@@ -83,6 +84,13 @@ fn each_transaction_is_counted_under_its_class() {
     }
     let expected = [("", 2), ("by hand", 2), ("of its own", 1), ("touch", 4), ("touch-both", 1)];
     assert_eq!(since, expected.map(|(class, count)| (class.to_owned(), count)).into());
+    // Statistics have those of their own time; what is of no class is none.
+    let recorded = |db: &Database| -> BTreeMap<String, u64> {
+        db.workload_trace().unwrap().classes.into_iter().map(|class| (class.name, class.count)).collect()
+    };
+    since.remove("");
+    assert_eq!(recorded(&db), since);
+    assert_eq!(recorded(&db), BTreeMap::new());
 }
 
 /// Sessions of both workers lock the same two rows in opposite orders, so that some transactions run again.

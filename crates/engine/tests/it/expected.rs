@@ -104,6 +104,9 @@ fn an_expectation_that_cannot_be_met_is_refused() {
     let trace = recorded();
     let unknown = refused(trace.clone(), &[("payment", 1.0)]);
     assert!(unknown.contains("'payment'") && unknown.contains("look-up-items"), "{unknown}");
+    let mut seen = trace.clone();
+    seen.classes[0].actions.clear();
+    assert!(refused(seen, &[("look-up-items", 1.0)]).contains("only how many there were"));
     let mut other = trace.clone();
     other.tables[0].name = "customers".to_owned();
     assert!(refused(other, &[]).contains("no table 'customers'"));

@@ -29,8 +29,7 @@ impl Adaptive {
         let platform = self.platform().map_err(misuse)?;
         let settings =
             self.settings.map_or_else(Settings::default, |adaptation| adaptation.controller.planning);
-        let Attributed { workload, weights } =
-            expected(trace, mix, &platform, &settings.weights).map_err(refused)?;
+        let Attributed { workload, weights } = expected(trace, mix, &platform, &settings).map_err(refused)?;
         let today = trace.scheme_on(&workload, &platform).map_err(refused)?;
         let settings = Settings { weights, ..settings };
         let planned = plan(&workload, &platform, &today, &settings).map_err(refused)?.scheme;

@@ -62,6 +62,8 @@ pub struct Observed {
     pub cycles_per_tick: f64,
     /// The share of its time from which a worker is saturated ([`Rules::saturated`]).
     pub saturated: f64,
+    /// Transactions by class.
+    pub classes: ClassCounts,
 }
 
 impl Observed {
@@ -187,11 +189,13 @@ impl Adaptive {
     pub(super) fn observe(&self) -> Result<Observed, Abort> {
         let workers = self.ask_all(|worker| worker.shard().monitor.collect(worker))?;
         let now = self.now();
-        let since = std::mem::replace(&mut self.lock().taken, now);
+        let classes: ClassCounts = workers.iter().map(|worker| &worker.classes).sum();
+        let (since, before) = std::mem::replace(&mut self.lock().taken, (now, classes.clone()));
+        let classes = classes.since(&before);
         let elapsed = Duration::from_nanos(self.handle.clock().ns(now.since(since)));
         let cycles_per_tick = CYCLES_PER_NS * self.handle.clock().ns_per_tick();
         let saturated = self.rules().saturated;
-        Ok(Observed { workers, elapsed, cycles_per_tick, saturated })
+        Ok(Observed { workers, elapsed, cycles_per_tick, saturated, classes })
     }
 
     /// Counts transactions since the database was opened.
@@ -240,12 +244,14 @@ mod tests {
             busy: Ticks(busy),
             idle: Ticks(idle),
             of_thread,
+            classes: ClassCounts::default(),
         }
     }
 
     fn observed(workers: Vec<WorkerCollected>) -> Observed {
         let saturated = Rules::default().saturated;
-        Observed { workers, elapsed: Duration::from_secs(1), cycles_per_tick: 1.0, saturated }
+        let classes = ClassCounts::default();
+        Observed { workers, elapsed: Duration::from_secs(1), cycles_per_tick: 1.0, saturated, classes }
     }
 
     #[test]
