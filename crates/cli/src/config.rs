@@ -426,6 +426,15 @@ fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
 /// Factor by which the interval grows in calm times: the paper's 8 s over 1 s.
 const INTERVAL_GROWTH: u32 = 8;
 
+/// Returns the setting of the controller that this option names.
+pub(crate) fn setting(name: &str, option: &str) -> Result<Setting, CliError> {
+    Setting::named(name).ok_or_else(|| {
+        let known = Setting::all().map(|setting| format!("{} ({})", setting.name, setting.unit));
+        let known: Vec<String> = known.collect();
+        CliError::bad_input(format!("there is no setting '{name}'; {option} takes {}", known.join(", ")))
+    })
+}
+
 /// Gives a setting of the controller the value of a `NAME=VALUE` of this option.
 fn set(controller: &mut ControllerSettings, option: &str, given: &str) -> Result<(), CliError> {
     let (name, value) = given.split_once('=').ok_or_else(|| {
@@ -433,11 +442,7 @@ fn set(controller: &mut ControllerSettings, option: &str, given: &str) -> Result
             "{option} {given} has no value; write for example {option} imbalance=0.3"
         ))
     })?;
-    let setting = Setting::named(name).ok_or_else(|| {
-        let known = Setting::all().map(|setting| format!("{} ({})", setting.name, setting.unit));
-        let known: Vec<String> = known.collect();
-        CliError::bad_input(format!("there is no setting '{name}'; {option} takes {}", known.join(", ")))
-    })?;
+    let setting = setting(name, option)?;
     let number: f64 = value.parse().map_err(|_| {
         CliError::bad_input(format!("{option} {name} takes a number in {}, not '{value}'", setting.unit))
     })?;

@@ -412,6 +412,11 @@ impl Adaptive {
         self.carry_out(changes)
     }
 
+    /// Has all workers stop recording events, or go on.
+    pub fn set_recording(&self, records: bool) -> Result<(), Abort> {
+        self.ask_all(move |worker| worker.shard().monitor.set_recording(records, worker)).map(drop)
+    }
+
     /// Returns the statistics since they were collected last, as a trace.
     pub fn trace(&self) -> Result<WorkloadTrace, Abort> {
         self.refuse_unobserved()?;

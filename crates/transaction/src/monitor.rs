@@ -162,7 +162,9 @@ pub struct Monitor {
     grace: u64,
     pace: Cell<Pace>,
     /// The greatest mean distance; 0 if no events are recorded.
-    sample_every: u32,
+    sample_every: Cell<u32>,
+    /// What that is while events are recorded.
+    period: u32,
     /// The busy and idle ticks of the worker at the last collection.
     spent: Cell<(u64, u64)>,
     /// The number of sub-partitions per partition.
@@ -284,7 +286,8 @@ impl Monitor {
                 cost: clock.ticks(COST).0.max(1),
                 seldom: clock.ticks(SELDOM_MAX).0,
             }),
-            sample_every,
+            sample_every: Cell::new(sample_every),
+            period: sample_every,
             spent: Cell::default(),
             parts,
             first_of: RefCell::new(first_of_families(catalog)),
@@ -329,11 +332,19 @@ impl Monitor {
     /// Returns true if events are recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.sample_every > 0
+        self.sample_every.get() > 0
+    }
+
+    /// Stops recording events, or goes on at the pace that it had.
+    pub fn set_recording(&self, records: bool, worker: &EngineWorker) {
+        self.sample_every.set(if records { self.period } else { 0 });
+        // The time without records says nothing of the pace.
+        self.pace.set(Pace { records: 0, since: worker.now(), ..self.pace.get() });
+        self.draw();
     }
 
     fn draw(&self) {
-        if self.sample_every == 0 {
+        if !self.is_on() {
             return self.left.set(NEVER);
         }
         // Any distance from 1 on with this mean, so that no pattern of transactions keeps step with it.
@@ -363,7 +374,7 @@ impl Monitor {
         let mut pace = self.pace.get();
         let stands_for = u64::from(pace.distance);
         if !worker.clock().is_virtual() {
-            pace.count(now, worker.workers_of_thread(), self.sample_every);
+            pace.count(now, worker.workers_of_thread(), self.sample_every.get());
             self.pace.set(pace);
         }
         self.draw();
@@ -372,7 +383,7 @@ impl Monitor {
             // The next one is recorded as well.
             self.began.set(now);
         }
-        if self.sample_every == 0 {
+        if !self.is_on() {
             return;
         }
         if let Some(class) = ended.and_then(|ended| ended.class) {

@@ -44,9 +44,17 @@ pub(crate) struct WorldArgs {
     /// Also print every decision of the controller.
     #[arg(long)]
     pub(crate) decisions: bool,
-    /// Instead of the scenarios one by one, print what comes of all of them when each setting of the controller is halved and doubled.
-    #[arg(long, conflicts_with = "decisions")]
-    pub(crate) sensitivity: bool,
+    /// Instead of the scenarios one by one, print what comes of all of them when each setting of the controller is halved and doubled; or each of
+    /// these.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        num_args = 0..,
+        require_equals = true,
+        conflicts_with = "decisions"
+    )]
+    pub(crate) sensitivity: Option<Vec<String>>,
     /// Seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

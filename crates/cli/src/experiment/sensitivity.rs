@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::parallel::in_order;
 use crate::error::CliError;
-use crate::{interrupt, output};
+use crate::{config, interrupt, output};
 
 /// A scenario on a machine, with the sides that no setting changes.
 struct Case<'a> {
@@ -64,12 +64,20 @@ impl Outcome {
     }
 }
 
-/// Prints the table for these scenarios and machines, and returns it as JSON.
+/// Returns the settings of these names; all of them where none is named.
+pub(super) fn settings_of(names: &[String]) -> Result<Vec<Setting>, CliError> {
+    if names.is_empty() {
+        return Ok(Setting::all().collect());
+    }
+    names.iter().map(|name| config::setting(name, "--sensitivity")).collect()
+}
+
+/// Prints the table of these settings for these scenarios and machines, and returns it as JSON.
 pub(super) fn table<'s>(
     scenarios: &'s [Scenario],
     machines: &[MachineKind],
     seed: u64,
-    settings: &ControllerSettings,
+    (settings, varied): (&ControllerSettings, &[Setting]),
 ) -> Result<Value, CliError> {
     let refer = |(scenario, kind): &(&'s Scenario, MachineKind)| {
         go_on()?;
@@ -89,7 +97,7 @@ pub(super) fn table<'s>(
     let given = outcome(&cases, settings)?;
     output::print(&head(&given))?;
     let mut rows = Vec::new();
-    for setting in Setting::all() {
+    for setting in varied {
         let mut text = format!("{:<19} {:>12} {:<19}", setting.name, setting.of(settings), setting.unit);
         let mut row = json!({ "setting": setting.name, "unit": setting.unit, "value": setting.of(settings) });
         for (name, factor) in [("halved", 0.5), ("doubled", 2.0)] {

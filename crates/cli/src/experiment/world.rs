@@ -29,8 +29,9 @@ pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
     let settings = settings(args)?;
     let json = args.json.as_deref().map(JsonFile::prepare).transpose()?;
     interrupt::install();
-    if args.sensitivity {
-        let table = sensitivity::table(&wanted, &machines, args.seed, &settings)?;
+    if let Some(names) = &args.sensitivity {
+        let varied = sensitivity::settings_of(names)?;
+        let table = sensitivity::table(&wanted, &machines, args.seed, (&settings, &varied))?;
         if let Some(file) = json {
             file.write(&as_json(args, &settings, "sensitivity", &table))?;
         }

@@ -99,6 +99,11 @@ fn each_setting_is_halved_and_doubled() {
     for row in rows {
         assert!(row["doubled"]["mean_over_best"].as_f64().is_some_and(|mean| mean > 0.5), "{row}");
     }
+    // Those that are named.
+    let named = ["experiment", "adapt-world", "--scenario", &scenario, "--machine", "two"];
+    let text = stdout(&run(&[&named[..], &["--sensitivity=quiet_max,horizon"]].concat()));
+    let shown = |name: &str| text.lines().any(|line| line.starts_with(name));
+    assert!(shown("quiet_max") && shown("horizon") && !shown("imbalance"), "{text}");
     // Where the controller cannot do anything, so says the table.
     let table = &run_with("gain_sure=1000,gain_min=900")["sensitivity"];
     assert_eq!(table["given"]["changes"], 0, "{table}");
@@ -112,6 +117,11 @@ fn what_is_no_setting_is_refused() {
     assert!(refused_with("interval=soon").contains("a number in s, not 'soon'"));
     assert!(refused_with("interval=-1").contains("interval"));
     assert!(refused_with("gain_min=0.5").contains("gain_sure"));
+    let refused = refused(&["experiment", "adapt-world", "--machine", "two", "--sensitivity=imbalence"]);
+    assert!(
+        refused.contains("no setting 'imbalence'") && refused.contains("--sensitivity takes"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -97,6 +97,16 @@ impl Database {
         self.adaptive.trace()
     }
 
+    /// Has all workers stop recording what the statistics are of, or go on. It is for measurements of what recording costs.
+    ///
+    /// # Errors
+    /// Fails if the database is shutting down.
+    #[doc(hidden)]
+    pub fn set_recording(&self, records: bool) -> Result<(), Abort> {
+        refuse_on_worker()?;
+        self.adaptive.set_recording(records)
+    }
+
     /// Takes a worker out of use: all its data moves to the others before this returns. Its thread keeps running, and so do its
     /// sessions, whose data is elsewhere then.
     ///

@@ -40,6 +40,12 @@ impl<'a> Crowd<'a> {
         Crowd { db, workload, homes, per_worker, past: Vec::new(), streams: 0 }
     }
 
+    /// Returns it with streams of random numbers after this one, which no other crowd gives out.
+    pub(crate) fn with_streams_after(mut self, stream: u64) -> Crowd<'a> {
+        self.streams = stream;
+        self
+    }
+
     /// Starts the sessions that do not run, moves others off workers that may own no data now, and back to those that may again.
     pub(crate) fn gather(&mut self) -> Result<(), RunError> {
         let available = self.db.available_workers();
@@ -123,12 +129,11 @@ impl<'a> Crowd<'a> {
         ended
     }
 
-    /// Ends all sessions and returns their outcomes, for the auditor.
-    pub(crate) fn leave(mut self) -> Result<Ledger, RunError> {
+    /// Ends all sessions and adds their outcomes to those that the auditor knows.
+    pub(crate) fn leave(mut self, ledger: &mut Ledger) -> Result<(), RunError> {
         self.pause()?;
-        let mut ledger = Ledger::new();
         ledger.add(&self.snapshot().tallies);
-        Ok(ledger)
+        Ok(())
     }
 }
 

@@ -1,13 +1,12 @@
 //! The cost of observing: throughput with and without it, for the transactions of `ATraPos §VI-C`, Table II.
 //!
-//! Owns: the measurement. Never: lets a controller act on the observations, so that both databases keep one scheme.
+//! Owns: the measurement. Never: lets a controller act on the observations, so that the database keeps one scheme.
 //!
-//! The databases of a pair are loaded anew for every pair, since the placement of memory makes a difference as large as
-//! that in question. In each pair the two take turns: one, the other, the other, the one, on the same cores; so drift
-//! of the machine hits both alike, and the median of the pairs' ratios counts. The database that observes is asked for
-//! its statistics as often as a controller that is not calm would ask, so that folding them is part of the cost.
+//! There is one database, since the placement of memory makes a difference larger than that in question, and its sessions go on while it observes in
+//! turns: for a slice it records, for two it does not, for two it does, so that drift of the machine hits both alike. A pair is of so many slices that each
+//! side has its time, and the median of the pairs' ratios counts. The database is asked for its statistics as often as a controller that is not
+//! calm would ask, in time in which it observes, so that folding them is part of the cost.
 
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,8 @@ use atrapos_workloads::tatp::parameters::{Class, Mix};
 use atrapos_workloads::{KeyChoice, Ledger, Workload};
 
 use super::comparison::Ratio;
+use super::crowd::Crowd;
 use super::{ExperimentError, Setup, Watched, audit_and_close};
-use crate::driver::{self, Clients, Progress, Routing, RunOptions};
 
 /// The transactions of Table II.
 pub const MIXES: [Mix; 4] = [
@@ -58,70 +57,91 @@ impl MonitoringCost {
     }
 }
 
-/// Time for which transactions run before each part that is measured.
+/// Time for which transactions run before the first slice of a pair.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-fn warm_up(setup: &Setup<'_>) -> Duration {
-    WARM_UP.min(setup.phase / 2)
+/// Time for which the database observes, or does not, at a stretch.
+const SLICE: Duration = Duration::from_millis(25);
+
+fn sides(setup: &Setup<'_>) -> u32 {
+    if setup.static_only { 1 } else { 2 }
 }
 
 /// Returns the time of the whole experiment besides loading.
 #[must_use]
 pub fn length(setup: &Setup<'_>, pairs: u32) -> Duration {
-    let sides = if setup.static_only { 1 } else { 2 };
-    (setup.phase + warm_up(setup) * 2) * pairs * sides * MIXES.len() as u32
+    (setup.phase * sides(setup) + WARM_UP) * pairs * MIXES.len() as u32
 }
 
-/// One of the two databases of a pair.
-struct Side<'a> {
-    db: Database,
-    ledger: Ledger,
-    /// Interval at which statistics are requested, if there are any.
-    asked_every: Option<Duration>,
-    setup: &'a Setup<'a>,
-    /// Runs made so far: each draws other random numbers.
-    runs: u64,
+/// Transactions of one side, and the time in which they ended.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    transactions: u64,
+    time: Duration,
 }
 
-impl Side<'_> {
-    /// Measures the throughput of half a phase.
-    fn measure(
-        &mut self,
-        workload: &Tatp,
-        interrupt: &AtomicBool,
-        what: &str,
-        watch: &mut dyn FnMut(Watched<'_>),
-    ) -> Result<f64, ExperimentError> {
-        let per_worker = NonZeroUsize::new(self.setup.sessions).unwrap_or(NonZeroUsize::MIN);
-        self.runs += 1;
-        let options = RunOptions {
-            clients: Clients::sessions(per_worker),
-            routing: Routing::Any,
-            warmup: warm_up(self.setup),
-            measured: self.setup.phase / 2,
-            run: self.runs,
-            live: None,
-        };
-        let mut asked = Instant::now();
-        let mut failed = None;
-        let mut look = |_: Progress| {
-            if self.asked_every.is_some_and(|every| asked.elapsed() >= every) {
-                asked = Instant::now();
-                failed = self.db.workload_trace().err().or(failed.take());
-            }
-        };
-        let result = driver::run(&self.db, workload, &options, interrupt, &mut look)?;
-        if let Some(abort) = failed {
-            return Err(abort.into());
-        }
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(ExperimentError::Interrupted);
-        }
-        self.ledger.add(&result.tallies_all);
-        let tps = result.throughput_tps();
-        watch(Watched { what, elapsed: options.warmup + options.measured, tps });
-        Ok(tps)
+impl Part {
+    fn tps(self) -> f64 {
+        self.transactions as f64 / self.time.as_secs_f64().max(1e-9)
     }
+}
+
+/// The database, with sessions that go on.
+struct Measured<'a> {
+    db: &'a Database,
+    crowd: Crowd<'a>,
+    interval: Duration,
+    /// Time in which it has observed since its statistics were taken.
+    observed: Duration,
+}
+
+impl Measured<'_> {
+    /// Lets the sessions run for a slice in which the database observes, or does not.
+    fn slice(&mut self, observes: bool, length: Duration) -> Result<Part, ExperimentError> {
+        self.db.set_recording(observes)?;
+        let (began, before) = (Instant::now(), self.crowd.completed());
+        std::thread::sleep(length);
+        if observes {
+            self.observed += length;
+        }
+        if self.observed >= self.interval {
+            self.observed = Duration::ZERO;
+            self.db.workload_trace()?;
+        }
+        Ok(Part { transactions: self.crowd.completed() - before, time: began.elapsed() })
+    }
+}
+
+/// Measures one pair: throughput without observing, and with it if that is wanted.
+fn pair(
+    measured: &mut Measured<'_>,
+    setup: &Setup<'_>,
+    begins: bool,
+    interrupt: &AtomicBool,
+    report: &mut dyn FnMut(Duration, f64),
+) -> Result<(f64, Option<f64>), ExperimentError> {
+    let (mut off, mut on) = (Part::default(), Part::default());
+    let warm = measured.slice(begins && !setup.static_only, WARM_UP)?;
+    report(WARM_UP, warm.tps());
+    // Of four slices the two in the middle are of one side.
+    let quarters = (setup.phase.as_secs_f64() / SLICE.as_secs_f64() / 2.0).ceil().max(1.0) as u32;
+    let slice = setup.phase / (2 * quarters);
+    for _ in 0..quarters {
+        for observes in [begins, !begins, !begins, begins] {
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(ExperimentError::Interrupted);
+            }
+            if observes && setup.static_only {
+                continue;
+            }
+            let part = measured.slice(observes, slice)?;
+            let side = if observes { &mut on } else { &mut off };
+            side.transactions += part.transactions;
+            side.time += part.time;
+            report(slice, part.tps());
+        }
+    }
+    Ok((off.tps(), (!setup.static_only).then(|| on.tps())))
 }
 
 /// Measures `pairs` pairs of every mix. The reported times add up to [`length`].
@@ -141,39 +161,26 @@ pub fn run(
         .map(|mix| MonitoringCost { mix: *mix, off_tps: Vec::new(), on_tps: Vec::new() })
         .collect();
     let observing = Adaptation { act: false, ..setup.adaptation };
-    let side = |observes: bool| {
-        let (db, _) = setup.loaded(&workloads[0], |builder| {
-            let builder = builder.workers(setup.workers);
-            if observes { builder.adaptation(observing) } else { builder.fixed_scheme() }
-        })?;
-        let asked_every = observes.then_some(observing.controller.interval);
-        Ok::<_, ExperimentError>(Side { db, ledger: Ledger::new(), asked_every, setup, runs: 0 })
-    };
-    for pair in 0..pairs {
-        watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
-        let mut off = side(false)?;
-        let mut on = if setup.static_only { None } else { Some(side(true)?) };
-        for (workload, cost) in workloads.iter().zip(&mut costs) {
+    watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
+    let (db, _) =
+        setup.loaded(&workloads[0], |builder| builder.workers(setup.workers).adaptation(observing))?;
+    let mut ledger = Ledger::new();
+    for number in 0..pairs {
+        for (at, (workload, cost)) in workloads.iter().zip(&mut costs).enumerate() {
             let what = cost.mix.to_string();
-            let (mut off_tps, mut on_tps) = (0.0, 0.0);
-            // The side that begins ends as well, and the other one begins in the next pair.
-            let begins = pair % 2 == 1;
-            for observes in [begins, !begins, !begins, begins] {
-                match (observes, &mut on) {
-                    (false, _) => off_tps += off.measure(workload, interrupt, &what, watch)? / 2.0,
-                    (true, Some(on)) => on_tps += on.measure(workload, interrupt, &what, watch)? / 2.0,
-                    (true, None) => {}
-                }
-            }
-            cost.off_tps.push(off_tps);
-            if on.is_some() {
-                cost.on_tps.push(on_tps);
-            }
-        }
-        for Side { db, ledger, .. } in std::iter::once(off).chain(on) {
-            audit_and_close(db, &workloads[0], &ledger)?;
+            let streams = (u64::from(number) * MIXES.len() as u64 + at as u64) << 32;
+            let crowd = Crowd::new(&db, workload, setup.sessions).with_streams_after(streams);
+            let interval = observing.controller.interval;
+            let mut measured = Measured { db: &db, crowd, interval, observed: Duration::ZERO };
+            measured.crowd.gather()?;
+            let mut report = |elapsed, tps| watch(Watched { what: &what, elapsed, tps });
+            let (off, on) = pair(&mut measured, setup, number % 2 == 1, interrupt, &mut report)?;
+            measured.crowd.leave(&mut ledger)?;
+            cost.off_tps.push(off);
+            cost.on_tps.extend(on);
         }
     }
+    audit_and_close(db, &workloads[0], &ledger)?;
     Ok(costs)
 }
 
@@ -182,9 +189,8 @@ pub fn run(
 /// # Errors
 /// Returns an error that names how much fits.
 pub fn check(setup: &Setup<'_>, available_bytes: Option<u64>) -> Result<(), ExperimentError> {
-    let sides = if setup.static_only { 1 } else { 2 };
     let tatp = Tatp::new(setup.rows, MIXES[0], KeyChoice::Uniform, setup.seed)?;
-    Ok(available_bytes.map_or(Ok(()), |available| tatp.check_memory(available / sides))?)
+    Ok(available_bytes.map_or(Ok(()), |available| tatp.check_memory(available))?)
 }
 
 #[cfg(test)]

@@ -376,7 +376,8 @@ fn under_load(
     if !setup.static_only {
         db.repartition(boundaries.merge())?;
     }
-    let ledger = crowd.leave()?;
+    let mut ledger = Ledger::new();
+    crowd.leave(&mut ledger)?;
     let middle = |numbers: &[f64]| if numbers.is_empty() { 0.0 } else { median(&mut numbers.to_vec()) };
     let most = |numbers: &[f64]| numbers.iter().copied().fold(0.0, f64::max);
     let running = Running {

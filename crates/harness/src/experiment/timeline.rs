@@ -182,7 +182,9 @@ impl<'a> Side<'a> {
             TimedDecision { time_s, event }
         };
         self.timeline.decisions = self.db.adaptation_history().into_iter().map(timed).collect();
-        Ok((self.timeline, self.crowd.leave()?))
+        let mut ledger = Ledger::new();
+        self.crowd.leave(&mut ledger)?;
+        Ok((self.timeline, ledger))
     }
 }
 
