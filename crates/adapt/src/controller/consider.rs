@@ -197,12 +197,13 @@ impl Controller {
         }
     }
 
-    /// The statistics to plan for, and the number of their samples: `latest`, the work of `trace`, with earlier ones of the same load.
+    /// The statistics to plan for, and the number of their samples: `latest`, the work of `trace`, with earlier ones of the same load and the same
+    /// transactions.
     fn pooled(&self, latest: &Workload, trace: &WorkloadTrace, workers: usize) -> (Workload, Option<f64>) {
         if latest.work_cycles() <= 0.0 {
             return (latest.clone(), Some(0.0));
         }
-        match self.flux.pooled(self.changed_ns, workers) {
+        match self.flux.pooled(self.changed_ns.max(self.other_ns), workers) {
             Some((workload, samples)) => (workload, Some(samples)),
             None => (latest.clone(), trace.samples_effective()),
         }

@@ -3,8 +3,8 @@
 use crate::fixture::platform;
 use atrapos_adapt::{
     AdaptError, Cause, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Mix, Observation,
-    Settings, SharingChange, SharingReason, TraceKey, Trigger, Verdict, WaitReason, Weights, WorkerIndex,
-    WorkloadTrace,
+    Settings, SharingChange, SharingReason, SubPartition, SyncPointTrace, TraceKey, Trigger, Verdict,
+    WaitReason, Weights, WorkerIndex, WorkloadTrace,
 };
 use std::time::Duration;
 
@@ -252,6 +252,48 @@ fn other_classes_are_noticed_although_throughput_and_loads_are_the_same() {
     indifferent.observe(&of_classes(1, 100.0, 0.0));
     let verdict = indifferent.observe(&of_classes(2, 0.0, 100.0));
     assert!(matches!(verdict, Verdict::Wait(_)), "{verdict:?}");
+}
+
+/// A trace with keys, in which slices as far from the beginning as from the end met so many times.
+fn mirrored(count: u64) -> WorkloadTrace {
+    let mut trace = trace(5_000, 5_000, Some(5_000));
+    for (at, part) in (0_u8..).zip(&mut trace.tables[0].partitions) {
+        part.starts = (0..10).map(|slice| TraceKey::new(vec![10 * at + slice])).collect();
+        part.starts[0] = TraceKey::new(if at == 0 { Vec::new() } else { vec![10] });
+        part.rows = vec![100; 10];
+    }
+    let place = |partition, sub_partition| SubPartition { table: 0, partition, sub_partition };
+    let pair = |slice| SyncPointTrace {
+        partners: vec![place(0, slice), place(1, 9 - slice)],
+        bytes: 100 * count,
+        count,
+        again: 0,
+    };
+    trace.sync_points = if count > 0 { (0..10).map(pair).collect() } else { Vec::new() };
+    trace
+}
+
+#[test]
+fn statistics_of_other_classes_are_not_added_to_those_of_the_same_keys() {
+    let platform = platform("core:2 pu:1");
+    let sampled =
+        |at_s, reads, writes| Observation { samples: Some(5_000.0), ..of_classes(at_s, reads, writes) };
+    let mut controller = controller();
+    for at_s in 1..=3 {
+        if let Verdict::Evaluate(trigger) = controller.observe(&sampled(at_s, 9_000.0, 1_000.0)) {
+            controller.consider(trigger, &mirrored(0), &platform).expect("a decision");
+        }
+    }
+    // The same throughput and the same load of keys, but other transactions, whose rows meet.
+    let verdict = controller.observe(&sampled(4, 1_000.0, 9_000.0));
+    let Verdict::Evaluate(trigger @ Trigger::MixChanged { .. }) = verdict else { panic!("{verdict:?}") };
+    let predicted = |controller: &mut Controller, trigger| {
+        let considered = controller.consider(trigger, &mirrored(20), &platform).expect("a decision");
+        considered.decision.predicted.expect("it was evaluated").sync_before
+    };
+    let alone = predicted(&mut self::controller(), Trigger::First);
+    assert!(alone > 0.1, "{alone}");
+    assert_eq!(predicted(&mut controller, trigger), alone);
 }
 
 #[test]
