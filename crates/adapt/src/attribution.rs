@@ -7,7 +7,7 @@
 //! scaled to it) less what the model says that its synchronization points cost today. What is left is divided among its sub-partitions as
 //! it was recorded.
 //!
-//! What the model adds for distance is corrected by the trace: work does not depend on how far the partners of a worker are, so that the slope of
+//! The trace corrects what the model adds for distance: work does not depend on how far the partners of a worker are, so that the slope of
 //! the observed time over the modelled premium says by which factor the model is wrong.
 //!
 //! Invariant: no sub-partition that cost something costs nothing afterwards. Where the model says that synchronization takes

@@ -163,7 +163,7 @@ pub struct Monitor {
     pace: Cell<Pace>,
     /// The greatest mean distance; 0 if no events are recorded.
     sample_every: Cell<u32>,
-    /// What that is while events are recorded.
+    /// The same while events are recorded: the setting.
     period: u32,
     /// The busy and idle ticks of the worker at the last collection.
     spent: Cell<(u64, u64)>,

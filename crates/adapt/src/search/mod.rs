@@ -44,7 +44,7 @@ pub struct Settings {
     pub annealing: Annealing,
     /// Prices of the way to a scheme, and of rows that are crowded.
     pub prices: Prices,
-    /// What is too little to count, and bounds of what is estimated.
+    /// Thresholds below which something is too little to count, and bounds of what is estimated.
     #[serde(default)]
     pub thresholds: Thresholds,
 }

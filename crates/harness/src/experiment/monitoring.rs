@@ -165,16 +165,19 @@ pub fn run(
     let (db, _) =
         setup.loaded(&workloads[0], |builder| builder.workers(setup.workers).adaptation(observing))?;
     let mut ledger = Ledger::new();
+    // A pair may be shorter than the interval.
+    let mut observed = [Duration::ZERO; MIXES.len()];
     for number in 0..pairs {
         for (at, (workload, cost)) in workloads.iter().zip(&mut costs).enumerate() {
             let what = cost.mix.to_string();
             let streams = (u64::from(number) * MIXES.len() as u64 + at as u64) << 32;
             let crowd = Crowd::new(&db, workload, setup.sessions).with_streams_after(streams);
             let interval = observing.controller.interval;
-            let mut measured = Measured { db: &db, crowd, interval, observed: Duration::ZERO };
+            let mut measured = Measured { db: &db, crowd, interval, observed: observed[at] };
             measured.crowd.gather()?;
             let mut report = |elapsed, tps| watch(Watched { what: &what, elapsed, tps });
             let (off, on) = pair(&mut measured, setup, number % 2 == 1, interrupt, &mut report)?;
+            observed[at] = measured.observed;
             measured.crowd.leave(&mut ledger)?;
             cost.off_tps.push(off);
             cost.on_tps.extend(on);
