@@ -43,6 +43,7 @@
 mod buffer;
 mod commit_waiters;
 pub mod flusher;
+pub(crate) mod siblings;
 mod undurable_writes;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -275,6 +275,9 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
         // Read once, for its changes on all workers.
         epoch = shard.snapshots.epoch_of_commit();
     }
+    if let Some(commit_waiters) = &shard.commit_waiters {
+        commit_waiters.siblings.leave(&state.heard);
+    }
     let txn = state.txn();
     end_subordinates(worker, txn, &state.remote, ending);
     state.coordinator.set(None);

@@ -148,7 +148,12 @@ impl<'w> Tx<'w> {
     /// that need them wait. What it waits for must not depend on a transaction that may wait for these locks, for no
     /// deadlock is found that goes through it.
     pub async fn wait_for<R>(&mut self, future: impl Future<Output = R>) -> R {
-        self.suspend(future).await
+        let result = self.suspend(future).await;
+        if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
+            self.state.ensure_known(self.worker);
+            commit_waiters.siblings.hear(&self.state.heard);
+        }
+        result
     }
 
     /// Lets the other tasks of the home run once. Meanwhile the transaction is suspended, with locks on all that it has accessed: a

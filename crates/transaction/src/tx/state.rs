@@ -24,6 +24,7 @@ use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
 use crate::tx::rounds::Rounds;
 use crate::tx::savepoint::Savepoints;
+use crate::wal::siblings::Heard;
 
 /// The state of a transaction at its home. Recycled.
 #[derive(Debug, Default)]
@@ -65,6 +66,8 @@ pub struct TxnState {
     /// The class that it is counted under ([`Tx::set_class`](super::Tx::set_class)), empty if nobody has said; `None` if its end does not
     /// count, since it runs again.
     pub(crate) class: Cell<Option<&'static str>>,
+    /// The round of the WAL in which it last went on after waiting for its client.
+    pub(crate) heard: Heard,
     /// The trace or recording.
     pub(crate) trace: Trace,
     /// Its part of the system state that workers share.

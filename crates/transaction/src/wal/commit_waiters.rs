@@ -12,6 +12,7 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_runtime::{TaskId, Ticks, WorkerId};
 
+use super::siblings::Siblings;
 use super::{BufferIndex, Full, UndurableWrites, Wal};
 use crate::shard::EngineWorker;
 
@@ -35,6 +36,10 @@ pub struct CommitWaiters {
     /// The tasks by the epoch they wait for, ascending.
     waiting: RefCell<VecDeque<(Epoch, Vec<TaskId>)>>,
     spare: RefCell<Vec<Vec<TaskId>>>,
+    /// The number of waiting tasks.
+    waiting_len: Cell<usize>,
+    /// The open transactions whose next commands are expected.
+    pub(crate) siblings: Siblings,
     /// True if transactions have committed since the flusher was last notified.
     dirty: Cell<bool>,
     /// The time of the first commit here in each epoch that may not be durable yet.
@@ -59,6 +64,8 @@ impl CommitWaiters {
             wal,
             waiting: RefCell::default(),
             spare: RefCell::default(),
+            waiting_len: Cell::new(0),
+            siblings: Siblings::default(),
             dirty: Cell::new(false),
             began: RefCell::default(),
             no_way_before: Cell::new(Ticks(0)),
@@ -184,6 +191,7 @@ impl CommitWaiters {
     }
 
     fn register(&self, wait_epoch: Epoch, task: TaskId) {
+        self.waiting_len.set(self.waiting_len.get() + 1);
         let mut waiting = self.waiting.borrow_mut();
         let at = waiting.iter().rposition(|(epoch, _)| *epoch <= wait_epoch);
         match at {
@@ -206,8 +214,11 @@ impl CommitWaiters {
         self.look(worker);
         self.make_way(worker);
         if !self.has_news() {
-            let waits = worker.ready_len() == 0 && !self.waiting.borrow().is_empty();
-            if waits && (worker.open_calls() == 0 || worker.step_time() >= self.expected_until(worker)) {
+            let waits = worker.ready_len() == 0 && self.waiting_len.get() > 0;
+            if waits
+                && !self.siblings.are_worth_waiting_for(self.waiting_len.get())
+                && (worker.open_calls() == 0 || worker.step_time() >= self.expected_until(worker))
+            {
                 self.wal.hurry(worker.id());
             }
             return false;
@@ -252,6 +263,7 @@ impl CommitWaiters {
 
     #[inline(never)]
     fn wake_served(&self, worker: &EngineWorker) {
+        self.siblings.begin_round();
         let durable = self.wal.durable();
         let failed = self.wal.is_failed();
         let mut waiting = self.waiting.borrow_mut();
@@ -259,6 +271,7 @@ impl CommitWaiters {
             && (*epoch <= durable || failed)
         {
             let (_, mut tasks) = waiting.pop_front().expect("it was just looked at");
+            self.waiting_len.set(self.waiting_len.get() - tasks.len());
             for task in tasks.drain(..) {
                 worker.wake(task);
             }

@@ -220,7 +220,7 @@ impl Flusher {
     ///
     /// A sync costs processor time, which the workers need; a round with more records costs no more. So a round does
     /// not begin before [`DISTANCE`] times the duration of a round (less on a slow device) has passed since the last
-    /// one began; unless a worker has nothing to do but to wait for it, and expects no replies either (`CommitWaiters::step`). Even then it does not begin at once: clients
+    /// one began; unless a worker has nothing to do but to wait for it, and expects no replies and no commits of open transactions either (`CommitWaiters::step`). Even then it does not begin at once: clients
     /// whose transactions were just acknowledged send their next ones, which would miss the round by a moment and have
     /// to wait for the one after ([`GAP`]). Under relaxed durability no transaction waits, and the distance follows
     /// from the bound. A buffer that is half full ends the distance in any case.
