@@ -9,7 +9,7 @@
 //! processing unit, a long gap is compared with that: what of it neither the client nor a worker has spent waiting is *service* that was missing. Of the waits of
 //! several threads the longest counts, so that no wait is taken off twice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -226,7 +226,9 @@ const WAITS_READ_EVERY: Duration = Duration::from_millis(1);
 /// The time that the client and the workers that have answered it have waited for processing units.
 struct Waits {
     files: ProcessorFiles,
-    /// By the number of the thread.
+    /// The numbers of the client and of the workers.
+    counted: BTreeSet<u32>,
+    /// The waits of all threads of the process, by their numbers, when they were read last.
     waited_ns: BTreeMap<u32, u64>,
     read: Instant,
 }
@@ -234,29 +236,33 @@ struct Waits {
 impl Waits {
     /// Those of this thread, the client's.
     fn of_client(root: &Path) -> Waits {
-        let threads = current_thread_number().into_iter().map(|thread| (thread, 0)).collect();
-        let mut waits =
-            Waits { files: ProcessorFiles::below(root), waited_ns: threads, read: Instant::now() };
+        let mut waits = Waits {
+            files: ProcessorFiles::below(root),
+            counted: current_thread_number().into_iter().collect(),
+            waited_ns: BTreeMap::new(),
+            read: Instant::now(),
+        };
         waits.longest();
         waits
     }
 
     /// Adds the thread of a worker that has answered.
     fn add(&mut self, thread: Option<u32>) {
-        if let Some(thread) = thread.filter(|thread| !self.waited_ns.contains_key(thread)) {
-            self.waited_ns.insert(thread, u64::MAX);
-        }
+        self.counted.extend(thread);
     }
 
-    /// The longest of the waits since they were read last; a thread that was not known then has none.
+    /// The longest of the waits since they were read last. A thread that has begun since then has waited nothing before, so that the first answer
+    /// of a new worker has its waits, too.
     fn longest(&mut self) -> Duration {
-        let mut longest = 0;
-        for (thread, waited_ns) in &mut self.waited_ns {
-            let Some(time) = self.files.thread(*thread) else { continue };
-            longest = longest.max(time.waited_ns.saturating_sub(*waited_ns));
-            *waited_ns = time.waited_ns;
-        }
-        Duration::from_nanos(longest)
+        let waits_of = |thread| Some((thread, self.files.thread(thread)?.waited_ns));
+        let waited_ns: BTreeMap<u32, u64> = self.files.threads().into_iter().filter_map(waits_of).collect();
+        let since = |(thread, waited): (&u32, &u64)| {
+            waited.saturating_sub(self.waited_ns.get(thread).copied().unwrap_or(0))
+        };
+        let counted = waited_ns.iter().filter(|(thread, _)| self.counted.contains(thread));
+        let longest = counted.map(since).max();
+        self.waited_ns = waited_ns;
+        Duration::from_nanos(longest.unwrap_or(0))
     }
 
     /// Takes note of a gap that ended `now`, when the waits are read if it is time. Returns what of it is no wait, if it is a long one.
@@ -412,16 +418,18 @@ mod tests {
         write(worker, 200);
         let mut waits = Waits::of_client(root.path());
         let began = waits.read;
+        assert_eq!(waits.after(Duration::from_nanos(200), began), None, "a short one");
+        write(worker, 202);
+        assert_eq!(waits.after(ms(3), began), Some(ms(3)), "nobody knows who it is");
+        write(worker, 203);
         waits.add(Some(worker));
         waits.add(None);
-        assert_eq!(waits.after(Duration::from_nanos(200), began), None, "a short one");
-        assert_eq!(
-            waits.after(ms(3), began),
-            Some(ms(3)),
-            "what it had waited before it was known is not of this gap"
-        );
+        assert_eq!(waits.after(ms(3), began), Some(ms(2)), "what it waited before is not of this gap");
+        write(worker + 1, 2);
+        waits.add(Some(worker + 1));
+        assert_eq!(waits.after(ms(3), began), Some(ms(1)), "it has begun since");
         write(own, 101);
-        write(worker, 204);
+        write(worker, 207);
         assert_eq!(waits.after(ms(6), began + ms(6)), Some(ms(2)), "the longest wait");
         write(own, 109);
         assert_eq!(waits.after(Duration::from_nanos(200), began + ms(8)), None);

@@ -78,6 +78,12 @@ impl ProcessorFiles {
         Some(Quota { cores, throttled_ns: throttled_ns.or_else(|| counted("throttled_time")) })
     }
 
+    /// Returns the numbers of the threads of this process, ascending.
+    #[must_use]
+    pub fn threads(&self) -> Vec<u32> {
+        self.0.numbered("proc/self/task", "")
+    }
+
     /// Returns the processor time of a thread of this process, by the number that the system gives it.
     #[must_use]
     pub fn thread(&self, thread: u32) -> Option<ThreadTime> {
