@@ -7,7 +7,8 @@
 //! is listed under the change that was made meanwhile, or whose pause it is in.
 //! The first phase says what the machine itself takes away: a client that is not let run sees a gap as well. Where the system counts how long threads wait for a
 //! processing unit, a long gap is compared with that: what of it neither the client nor a worker has spent waiting is *service* that was missing. Of the waits of
-//! several threads the longest counts, so that no wait is taken off twice.
+//! several threads the longest counts, so that no wait is taken off twice. What a hypervisor takes away is no wait of a thread, and is known for a whole run
+//! only, to ten milliseconds: so a run says how much it was, beside the sum of the long gaps that are no waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -125,6 +126,12 @@ impl Gaps {
         self.without_waits.iter().filter(|rest| **rest > bound).count()
     }
 
+    /// The sum of those gaps, less their waits.
+    #[must_use]
+    pub fn without_waits(&self, bound: Duration) -> Duration {
+        self.without_waits.iter().filter(|rest| **rest > bound).sum()
+    }
+
     /// Number of gaps.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -162,8 +169,19 @@ pub struct ServiceRun {
     pub calls: u64,
     /// Calls that the structure has seen: as many, if none was lost or doubled.
     pub seen: u64,
+    /// Time for which a hypervisor gave the processing units to others meanwhile, all of them together, to [`TICK`] each.
+    pub stolen: Duration,
     /// Set if somebody wanted the end before the rounds were over.
     pub interrupted: bool,
+}
+
+/// The tick in which the system counts the time of processing units.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The time that a hypervisor has taken from the processing units since the start of the machine.
+fn stolen(root: &Path) -> Duration {
+    let ticks: u64 = ProcessorFiles::below(root).units().values().map(|unit| unit.stolen).sum();
+    TICK.saturating_mul(u32::try_from(ticks).unwrap_or(u32::MAX))
 }
 
 /// Names of the two domains and of the one that is split off, and of the structure.
@@ -192,6 +210,7 @@ pub fn run_service(
     let going_on = &AtomicU8::new(0);
     let over = &AtomicBool::new(false);
     let client = domains.client();
+    let stolen_before = stolen(Path::new("/"));
     let (called, changed) = std::thread::scope(|scope| {
         let caller = scope.spawn(|| call(client, &counter, going_on, over));
         let changed = change(&domains, machine, settings, going_on, interrupt);
@@ -200,8 +219,9 @@ pub fn run_service(
     });
     let (calls, gaps) = called?;
     let (changes, interrupted) = changed?;
+    let stolen = stolen(Path::new("/")).saturating_sub(stolen_before);
     let seen = answer(&mut domains.client(), &counter, |seen| *seen)?;
-    Ok(ServiceRun { gaps, changes, calls, seen, interrupted })
+    Ok(ServiceRun { gaps, changes, calls, seen, stolen, interrupted })
 }
 
 thread_local! {
@@ -436,7 +456,17 @@ mod tests {
         assert_eq!(waits.after(ms(2), began + ms(10)), Some(ms(2)), "the wait was before it");
         let mut gaps = Gaps::default();
         gaps.without_waits.extend([ms(1), ms(2)]);
-        assert_eq!(gaps.longer_without_waits(ms(1)), 1);
+        assert_eq!((gaps.longer_without_waits(ms(1)), gaps.without_waits(ms(1))), (1, ms(2)));
+    }
+
+    #[test]
+    fn what_a_hypervisor_took_is_counted_over_all_units() {
+        let root = tempfile::tempdir().expect("a directory");
+        assert_eq!(stolen(root.path()), Duration::ZERO, "nobody tells");
+        std::fs::create_dir(root.path().join("proc")).expect("a directory");
+        let units = "cpu  2 0 0 2 0 0 0 5\ncpu0 1 0 0 1 0 0 0 2\ncpu1 1 0 0 1 0 0 0 3\n";
+        std::fs::write(root.path().join("proc/stat"), units).expect("a file");
+        assert_eq!(stolen(root.path()), Duration::from_millis(50));
     }
 
     #[test]

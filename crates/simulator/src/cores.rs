@@ -152,7 +152,7 @@ impl Cores {
     pub(crate) fn sight(&mut self, now_ns: f64, ahead_ns: impl Fn(usize) -> f64) -> CoreSight {
         self.units.iter_mut().for_each(|unit| unit.count(now_ns));
         let online: CpuSet = self.units.iter().filter(|unit| unit.is_online).map(|unit| unit.cpu).collect();
-        let time = |unit: &Unit| UnitTime { idle: unit.idle_ns as u64, total: now_ns as u64 };
+        let time = |unit: &Unit| UnitTime { idle: unit.idle_ns as u64, stolen: 0, total: now_ns as u64 };
         let units = self.units.iter().filter(|unit| unit.is_online).map(|unit| (unit.cpu, time(unit)));
         let units: BTreeMap<CpuId, UnitTime> = units.collect();
         let of_worker = |(worker, thread): (usize, &Thread)| {

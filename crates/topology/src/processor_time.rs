@@ -33,6 +33,8 @@ pub struct ThreadTime {
 pub struct UnitTime {
     /// Time without anything to run.
     pub idle: u64,
+    /// Time for which the hypervisor gave it to others although it had something to run; zero where there is none, or it does not tell.
+    pub stolen: u64,
     /// All of the time.
     pub total: u64,
 }
@@ -120,8 +122,10 @@ fn unit_time(line: &str) -> Option<(CpuId, UnitTime)> {
         return None;
     }
     let times: Vec<u64> = words.take(8).map_while(|word| word.parse().ok()).collect();
-    let idle = times.get(3)?.saturating_add(times.get(4).copied().unwrap_or(0));
-    Some((cpu, UnitTime { idle, total: times.iter().fold(0, |sum: u64, time| sum.saturating_add(*time)) }))
+    let time = |field: usize| times.get(field).copied().unwrap_or(0);
+    let idle = times.get(3)?.saturating_add(time(4));
+    let total = times.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
+    Some((cpu, UnitTime { idle, stolen: time(7), total }))
 }
 
 #[cfg(test)]
@@ -147,7 +151,7 @@ mod tests {
             ("proc/self/task/41/schedstat", "5000 700 12\n"),
             ("proc/self/task/41/stat", &stat),
             ("proc/self/task/42/schedstat", "9 8 7\n"),
-            ("proc/stat", "cpu  9 9 9 9\ncpu0 10 0 5 80 5 0 0 0 3 0\ncpu12 1 1 1 1\nintr 5\ncpu3x 1 1 1 1\n"),
+            ("proc/stat", "cpu  9 9 9 9\ncpu0 10 0 5 76 5 0 0 4 3 0\ncpu12 1 1 1 1\nintr 5\ncpu3x 1 1 1 1\n"),
             ("sys/devices/system/cpu/online", "0-2,5\n"),
         ]);
         let time =
@@ -156,9 +160,8 @@ mod tests {
         let unknown = ThreadTime { ran_ns: 9, waited_ns: 8, turns: 7, is_runnable: false, cpu: None };
         assert_eq!(files.thread(42), Some(unknown));
         assert_eq!(files.thread(43), None);
-        let units =
-            [(CpuId(0), UnitTime { idle: 85, total: 100 }), (CpuId(12), UnitTime { idle: 1, total: 4 })];
-        assert_eq!(files.units(), BTreeMap::from(units));
+        let unit = |idle, stolen, total| UnitTime { idle, stolen, total };
+        assert_eq!(files.units(), [(CpuId(0), unit(81, 4, 100)), (CpuId(12), unit(1, 0, 4))].into());
         assert_eq!(files.online().map(|cpus| cpus.to_string()).as_deref(), Some("0-2,5"));
         assert_eq!(files.quota(), None, "no control group");
     }

@@ -58,13 +58,27 @@ fn text(run: &ServiceRun, machine: &Value) -> String {
         ]);
     }
     format!(
-        "domains-service: time between two replies to a client that calls all the time, while domains of one worker change; no wait: above 1 ms although no thread waited for a core\n{}\n\n{}\n{} changes, {} calls{}: none lost or doubled {}\n",
+        "domains-service: time between two replies to a client that calls all the time, while domains of one worker change; no wait: above 1 ms although no thread waited for a core\n{}\n\n{}\n{}{} changes, {} calls{}: none lost or doubled {}\n",
         origin(machine),
         columns(&lines),
+        taken(run),
         count(run.changes as u64),
         count(run.calls),
         if run.interrupted { " (interrupted)" } else { "" },
         if run.calls == run.seen { "(passed)" } else { "(FAILED)" },
+    )
+}
+
+/// Says what the gaps above the bar that are no waits took together, and the hypervisor meanwhile; nothing if there is none of them.
+fn taken(run: &ServiceRun) -> String {
+    let rest: Duration = run.gaps.iter().map(|gaps| gaps.without_waits(BAR)).sum();
+    if rest.is_zero() {
+        return String::new();
+    }
+    format!(
+        "no wait: {:.1} ms; the hypervisor took {} ms\n",
+        rest.as_secs_f64() * 1e3,
+        run.stolen.as_millis()
     )
 }
 
@@ -77,6 +91,7 @@ fn gaps(gaps: &Gaps) -> Value {
         "longest_ns": ns(gaps.longest()),
         "above_1_ms": gaps.longer_than(BAR),
         "above_1_ms_without_waits": gaps.longer_without_waits(BAR),
+        "without_waits_ns": ns(gaps.without_waits(BAR)),
     })
 }
 
@@ -96,6 +111,7 @@ fn json(run: &ServiceRun, settings: &ServiceSettings, machine: Value) -> Value {
         "changes": run.changes,
         "calls": run.calls,
         "gaps": by_disturbance,
+        "hypervisor_took_ms": run.stolen.as_millis(),
         "interrupted": run.interrupted,
         "audit": { "passed": run.calls == run.seen },
     })
