@@ -4,7 +4,9 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use atrapos_sql::CancelHandle;
 use tokio::sync::watch;
@@ -21,18 +23,49 @@ pub(crate) enum Phase {
 }
 
 /// The wait of one connection for its end. It lasts as long as the connection: beginning to wait anew for each message would cost more than
-/// looking.
+/// looking. What it waits for is polled only when that has woken it, as a session looks three times for a statement and nothing changes for years.
 pub(crate) struct Ends {
     phase: watch::Receiver<Phase>,
     cancel: CancelHandle,
     /// Ends when one of both has changed.
     change: Pin<Box<dyn Future<Output = ()> + Send>>,
+    signal: Arc<Signal>,
+    /// The signal, as `change` is polled with it.
+    waker: Waker,
+    /// The phase when `change` was polled last.
+    reached: Phase,
+    /// The task that the signal wakes.
+    task: Waker,
+}
+
+/// The signal that a change gives: it wakes the task that waits.
+struct Signal {
+    /// Set if there may be a change that was not looked at.
+    is_given: AtomicBool,
+    task: Mutex<Waker>,
+}
+
+impl Signal {
+    fn task(&self) -> MutexGuard<'_, Waker> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.is_given.store(true, Ordering::Release);
+        let task = self.task().clone();
+        task.wake();
+    }
 }
 
 impl Ends {
     pub(crate) fn new(phase: watch::Receiver<Phase>, cancel: CancelHandle) -> Ends {
         let change = Ends::change(&phase, &cancel);
-        Ends { phase, cancel, change }
+        let signal =
+            Arc::new(Signal { is_given: AtomicBool::new(true), task: Mutex::new(Waker::noop().clone()) });
+        let waker = Waker::from(Arc::clone(&signal));
+        Ends { phase, cancel, change, signal, waker, reached: Phase::Running, task: Waker::noop().clone() }
     }
 
     fn change(
@@ -51,23 +84,30 @@ impl Ends {
     /// Waits for a phase or, if it `counts`, for the end of the connection to be asked for.
     pub(crate) async fn wait(&mut self, phase: Phase, termination_counts: bool) {
         poll_fn(|context| {
-            loop {
-                let has_changed = self.change.as_mut().poll(context).is_ready();
-                if has_changed {
-                    self.phase.borrow_and_update();
-                    self.change = Ends::change(&self.phase, &self.cancel);
-                }
-                // What changes after this look wakes the task.
-                let is_asked = termination_counts && self.cancel.is_terminated();
-                // Without a server it is in its last phase.
-                if *self.phase.borrow() >= phase || is_asked || self.phase.has_changed().is_err() {
-                    return Poll::Ready(());
-                }
-                if !has_changed {
-                    return Poll::Pending;
-                }
+            if !self.task.will_wake(context.waker()) {
+                self.task.clone_from(context.waker());
+                self.signal.task().clone_from(context.waker());
             }
+            // What changes after this look gives the signal, and wakes the task.
+            while self.signal.is_given.swap(false, Ordering::AcqRel) {
+                self.look();
+            }
+            let is_asked = termination_counts && self.cancel.is_terminated();
+            if self.reached >= phase || is_asked { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+    }
+
+    /// Polls the change; after one, what comes next has to be polled, too.
+    #[cold]
+    fn look(&mut self) {
+        let has_changed = self.change.as_mut().poll(&mut Context::from_waker(&self.waker)).is_ready();
+        // Without a server it is in its last phase, and no other one comes.
+        let is_last = self.phase.has_changed().is_err();
+        self.reached = if is_last { Phase::Ending } else { *self.phase.borrow_and_update() };
+        if has_changed && !is_last {
+            self.change = Ends::change(&self.phase, &self.cancel);
+            self.signal.is_given.store(true, Ordering::Release);
+        }
     }
 }

@@ -34,7 +34,7 @@ impl ActivityState {
 #[derive(Clone, Debug)]
 pub(crate) struct Doing {
     pub(crate) state: ActivityState,
-    /// The statement that runs, or ran last.
+    /// The statement that runs, or ran last; [a part of it](told_part) is told of.
     pub(crate) query: Arc<str>,
     pub(crate) query_began: Option<i64>,
     pub(crate) transaction_began: Option<i64>,
@@ -69,26 +69,24 @@ impl Activity {
         self.doing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a statement begins; returns the moment.
-    pub(crate) fn begins(&self, query: &str) -> i64 {
-        let mut end = query.len().min(MAX_QUERY);
-        while !query.is_char_boundary(end) {
-            end -= 1;
-        }
+    /// Notes that a statement begins, whose text is kept by others, too; returns the moment.
+    pub(crate) fn begins(&self, query: &Arc<str>) -> i64 {
         let moment = now();
         let mut doing = self.lock();
-        if *doing.query != query[..end] {
-            doing.query = Arc::from(&query[..end]);
+        if !Arc::ptr_eq(&doing.query, query) {
+            doing.query = Arc::clone(query);
         }
         (doing.state, doing.query_began, doing.changed) = (ActivityState::Active, Some(moment), moment);
         doing.transaction_began.get_or_insert(moment);
         moment
     }
 
-    /// Notes that a statement has ended.
+    /// Notes that a statement has ended, or that nothing has changed since one has.
     pub(crate) fn ends(&self, state: ActivityState) {
         let mut doing = self.lock();
-        (doing.state, doing.changed) = (state, now());
+        if doing.state != state {
+            (doing.state, doing.changed) = (state, now());
+        }
         if state == ActivityState::Idle {
             doing.transaction_began = None;
         }
@@ -106,4 +104,9 @@ impl Activity {
     pub(crate) fn doing(&self) -> Doing {
         self.lock().clone()
     }
+}
+
+/// Returns the part of a query that is told of.
+pub(crate) fn told_part(query: &str) -> &str {
+    &query[..query.floor_char_boundary(MAX_QUERY)]
 }

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::activity::{Activity, ActivityState};
+use crate::activity::{Activity, ActivityState, told_part};
 use crate::cancel::{Cancel, CancelHandle, CancelReason};
 use crate::client::{Client, class_of};
 use crate::database::SqlDatabase;
@@ -225,7 +225,7 @@ impl Connection {
             Box::pin(self.run_deferred(sink)).await?;
         }
         self.cancel.begin(self.settings.limits().statement);
-        self.activity.begins(text);
+        self.activity.begins(&Arc::from(told_part(text)));
         self.portals.remove("");
         let mut done = self.simple_statements(text, sink).await;
         match &done {

@@ -5,7 +5,7 @@
 use atrapos::AbortReason;
 
 use super::{Catalog, ROLE};
-use crate::activity::ActivityState;
+use crate::activity::{ActivityState, told_part};
 use crate::expr::{Env, Row};
 use crate::types::SqlType::{self, Float8, Int4, Int8, Name, Oid, Text, Timestamptz};
 use crate::value::Value;
@@ -84,7 +84,7 @@ fn activity(env: &Env) -> Vec<Row> {
             wait.0,
             wait.1,
             Value::text(doing.state.name()),
-            Value::text(&doing.query),
+            Value::text(told_part(&doing.query)),
             Value::text("client backend"),
         ]
     };

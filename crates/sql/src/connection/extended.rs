@@ -22,7 +22,7 @@ use crate::value::Value;
 /// A prepared statement.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     /// None for an empty text.
     pub(super) statement: Option<ast::Statement>,
     /// None for a statement that becomes no plan.
@@ -91,6 +91,11 @@ impl Connection {
             self.statements.insert(name, known);
             return Ok(());
         }
+        Box::pin(self.prepare_new(name, text, types)).await
+    }
+
+    /// Prepares a statement that is not known.
+    async fn prepare_new(&mut self, name: &str, text: &str, types: &[u32]) -> Result<(), SqlError> {
         let mut statements = crate::parse::statements(text)?;
         if statements.len() > 1 {
             return Err(SqlError::new(
@@ -167,7 +172,7 @@ impl Connection {
                 columns = self.columns_of_utility(statement);
             }
         }
-        let prepared = Prepared { text: text.to_owned(), statement, plan, given, columns };
+        let prepared = Prepared { text: Arc::from(text), statement, plan, given, columns };
         self.statements.insert(name, Arc::new(prepared));
         Ok(())
     }
@@ -271,7 +276,7 @@ impl Connection {
         result_formats: &[Format],
     ) -> bool {
         let Some(prepared) = self.statements.get(statement).cloned() else { return false };
-        let is_current = prepared.plan.as_ref().is_some_and(|plan| plan.version == self.schema().version);
+        let is_current = prepared.plan.as_ref().is_none_or(|plan| plan.version == self.schema().version);
         if !is_current || self.kind == Kind::Failed {
             return false;
         }
@@ -359,7 +364,7 @@ impl Connection {
         let planned = self.plan_anew(old, &statement).await?;
         let columns = planned.columns.as_ref().map(|columns| columns.to_vec());
         let again = Arc::new(Prepared {
-            text: old.text.clone(),
+            text: Arc::clone(&old.text),
             statement: Some(statement),
             plan: Some(planned),
             given: old.given.clone(),
@@ -376,7 +381,7 @@ impl Connection {
     /// The text of a portal's statement; `None` if there is no portal of this name.
     #[must_use]
     pub fn portal_text(&self, name: &str) -> Option<&str> {
-        self.portals.get(name).map(|portal| portal.prepared.text.as_str())
+        self.portals.get(name).map(|portal| &*portal.prepared.text)
     }
 
     /// Describes a portal.

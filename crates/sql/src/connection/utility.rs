@@ -68,9 +68,22 @@ impl Connection {
             self.refuse_failed()?;
         }
         match statement {
-            ast::Statement::StartTransaction { modes, .. } => self.begin(modes, statement, sink),
+            ast::Statement::StartTransaction { modes, begin, .. } => self.begin(modes, *begin, sink),
             ast::Statement::Commit { chain: false, modifier: None, .. } => self.commit(sink).await,
             ast::Statement::Rollback { chain: false, savepoint: None } => self.roll_back(sink).await,
+            _ => Box::pin(self.other_utility(statement, text, sink, describes)).await,
+        }
+    }
+
+    /// Runs a statement that becomes no plan and neither begins nor ends a transaction. Transactions shall not carry the room that these need.
+    async fn other_utility(
+        &mut self,
+        statement: &ast::Statement,
+        text: &str,
+        sink: &mut dyn Sink,
+        describes: bool,
+    ) -> Result<(), SqlError> {
+        match statement {
             ast::Statement::Rollback { chain: false, savepoint: Some(name) } => {
                 self.roll_back_to(&ident(name), sink).await
             }
@@ -143,7 +156,7 @@ impl Connection {
     fn begin(
         &mut self,
         modes: &[ast::TransactionMode],
-        statement: &ast::Statement,
+        says_begin: bool,
         sink: &mut dyn Sink,
     ) -> Result<(), SqlError> {
         // Every level is served by the strictest; a transaction that promises only to read would not be held to it.
@@ -151,11 +164,7 @@ impl Connection {
         if modes.contains(&read_only) {
             return Err(SqlError::unsupported("a transaction that is READ ONLY"));
         }
-        let tag = if statement.to_string().to_uppercase().starts_with("START") {
-            "START TRANSACTION"
-        } else {
-            "BEGIN"
-        };
+        let tag = if says_begin { "BEGIN" } else { "START TRANSACTION" };
         if self.kind == Kind::Explicit {
             let warning =
                 SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, "there is already a transaction in progress");
