@@ -32,6 +32,7 @@ mod shutdown;
 mod slow_log;
 mod stream;
 mod tls;
+mod unix;
 mod worker_threads;
 
 pub use auth::passwords::{generate_password, password_verifier};

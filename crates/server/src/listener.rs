@@ -17,6 +17,7 @@ use crate::handshake::Peer;
 use crate::server::{self, ServerError, ServerOptions, Shared};
 use crate::shutdown::Phase;
 use crate::stream::Socket;
+use crate::unix::UnixSocket;
 
 /// The port of PostgreSQL, by which sockets in directories are named if there is no other.
 pub(crate) const PORT: u16 = 5432;
@@ -127,7 +128,7 @@ async fn accept_one(listener: &Listener) -> io::Result<Option<(Socket, Peer)>> {
                 (true, Ok(user)) if is_owner(user.uid()) => Peer::Owner,
                 (true, _) => return Ok(None),
             };
-            Ok(Some((Socket::Unix(stream), peer)))
+            Ok(Some((Socket::Unix(UnixSocket::new(stream.into_std()?)?), peer)))
         }
     }
 }

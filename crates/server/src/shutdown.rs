@@ -111,3 +111,86 @@ impl Ends {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
+
+    use atrapos_sql::CancelReason;
+
+    use super::*;
+
+    /// A task that counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Woken {
+        /// Returns whether this task finds the wait over.
+        fn finds(self: &Arc<Self>, ends: &mut Ends, phase: Phase, termination_counts: bool) -> bool {
+            let waker = Waker::from(Arc::clone(self));
+            pin!(ends.wait(phase, termination_counts)).poll(&mut Context::from_waker(&waker)).is_ready()
+        }
+
+        fn count(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    #[test]
+    fn phases_wake_the_task_that_waits_and_are_seen() {
+        let (phase, receiver) = watch::channel(Phase::Running);
+        let mut ends = Ends::new(receiver, CancelHandle::default());
+        let (first, second) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+        assert!(
+            !first.finds(&mut ends, Phase::Draining, true) && !first.finds(&mut ends, Phase::Ending, false)
+        );
+        assert_eq!(first.count(), 0);
+        phase.send_replace(Phase::Draining);
+        assert_eq!(first.count(), 1);
+        assert!(
+            !first.finds(&mut ends, Phase::Ending, false) && first.finds(&mut ends, Phase::Draining, true)
+        );
+        assert!(!second.finds(&mut ends, Phase::Ending, true), "another task waits from now on");
+        phase.send_replace(Phase::Ending);
+        assert_eq!((first.count(), second.count()), (1, 1));
+        assert!(
+            second.finds(&mut ends, Phase::Ending, false) && second.finds(&mut ends, Phase::Draining, true)
+        );
+    }
+
+    #[test]
+    fn a_termination_wakes_the_task_once_and_phases_go_on() {
+        let (phase, receiver) = watch::channel(Phase::Running);
+        let cancel = CancelHandle::default();
+        let mut ends = Ends::new(receiver, cancel.clone());
+        let task = Arc::new(Woken::default());
+        assert!(!task.finds(&mut ends, Phase::Draining, true));
+        cancel.cancel_because(CancelReason::Request);
+        assert!(!task.finds(&mut ends, Phase::Draining, true), "only its statement was to end");
+        assert_eq!(task.count(), 0);
+        cancel.cancel_because(CancelReason::Termination);
+        assert_eq!(task.count(), 1);
+        assert!(task.finds(&mut ends, Phase::Draining, true) && !task.finds(&mut ends, Phase::Ending, false));
+        phase.send_replace(Phase::Draining);
+        assert_eq!(task.count(), 2);
+        assert!(task.finds(&mut ends, Phase::Draining, false));
+    }
+
+    #[test]
+    fn without_a_server_the_wait_is_over() {
+        let (phase, receiver) = watch::channel(Phase::Running);
+        let mut ends = Ends::new(receiver, CancelHandle::default());
+        let task = Arc::new(Woken::default());
+        assert!(!task.finds(&mut ends, Phase::Ending, false));
+        drop(phase);
+        assert_eq!(task.count(), 1);
+        assert!(task.finds(&mut ends, Phase::Ending, false) && task.finds(&mut ends, Phase::Ending, true));
+    }
+}

@@ -8,24 +8,23 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::net::UnixStream;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 use crate::protocol::startup;
+use crate::unix::{RECEIVED_BYTES, UnixSocket};
 
 /// The longest message that is taken, in bytes. Statements, parameters and pieces of COPY are far shorter; rows of this engine are, too.
 pub(crate) const MOST_MESSAGE_BYTES: usize = 64 << 20;
 
 /// The longest message that is taken from a client that has not proved who it is.
 const MOST_UNKNOWN_BYTES: usize = 16 << 10;
-
-/// Bytes that are read at a time.
-const READ_BYTES: usize = 8 << 10;
 
 /// Bytes of a buffer that an idle connection may keep.
 const KEPT_BYTES: usize = 512;
@@ -37,7 +36,7 @@ pub(crate) const SEND_BYTES: usize = 16 << 10;
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(TcpStream),
-    Unix(UnixStream),
+    Unix(UnixSocket),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -46,47 +45,69 @@ impl Socket {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(stream) => stream.poll_read_ready(cx),
-            Socket::Unix(stream) => stream.poll_read_ready(cx),
+            Socket::Unix(socket) => socket.poll_readable(cx),
             // Bytes may have arrived already, in the buffers of TLS: only reading tells.
             Socket::Tls(_) => Poll::Ready(Ok(())),
         }
     }
-}
 
-impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Socket::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            Socket::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-            Socket::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+    /// Appends what has arrived; returns how much that is, which is nothing at the end.
+    fn poll_receive(&mut self, cx: &mut Context<'_>, arrived: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        match self {
+            Socket::Tcp(stream) => poll_receive(stream, cx, arrived),
+            Socket::Unix(socket) => socket.poll_receive(cx, arrived),
+            Socket::Tls(stream) => poll_receive(stream, cx, arrived),
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
+    /// Sends bytes; returns how many were.
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Unix(socket) => socket.poll_send(cx, bytes),
+            Socket::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    /// Ends sending for now: nothing stays in buffers of its own.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Socket::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Socket::Unix(socket) => {
+                socket.has_sent();
+                Poll::Ready(Ok(()))
+            }
             Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
+    /// Tells the other end that nothing more is sent.
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Unix(socket) => Poll::Ready(socket.shut_down()),
             Socket::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
+}
+
+/// Appends what has arrived, as [`Socket::poll_receive`] does.
+fn poll_receive<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    cx: &mut Context<'_>,
+    arrived: &mut Vec<u8>,
+) -> Poll<io::Result<usize>> {
+    if arrived.is_empty() {
+        // Few bytes come at a time from most clients: these need no buffer that grows for each of their messages.
+        let mut bytes = [const { MaybeUninit::uninit() }; RECEIVED_BYTES];
+        let mut read = ReadBuf::uninit(&mut bytes);
+        ready!(Pin::new(stream).poll_read(cx, &mut read))?;
+        arrived.extend_from_slice(read.filled());
+        return Poll::Ready(Ok(arrived.len()));
+    }
+    arrived.reserve(RECEIVED_BYTES);
+    // The future has no state of its own: it is made anew for each poll.
+    pin!(stream.read_buf(arrived)).poll(cx)
 }
 
 /// The end of a connection while something was to be read or sent.
@@ -132,15 +153,14 @@ impl Channel {
     /// Sends all that is to be sent.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.sent < self.out.len() {
-            let sent = ready!(Pin::new(&mut self.socket).poll_write(cx, &self.out[self.sent..]))?;
+            let sent = ready!(self.socket.poll_send(cx, &self.out[self.sent..]))?;
             if sent == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.sent += sent;
         }
         if self.sent > 0 {
-            // TLS has buffers of its own.
-            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            ready!(self.socket.poll_flush(cx))?;
             self.out.clear();
             self.sent = 0;
         }
@@ -155,7 +175,7 @@ impl Channel {
     /// Sends what is left and ends the connection in an orderly way.
     pub(crate) async fn end(mut self) -> io::Result<()> {
         self.send().await?;
-        poll_fn(|cx| Pin::new(&mut self.socket).poll_shutdown(cx)).await
+        poll_fn(|cx| self.socket.poll_shutdown(cx)).await
     }
 
     /// Takes the next message if all of it has arrived: its body replaces the content of `body`, its type is returned.
@@ -262,7 +282,7 @@ impl Channel {
     pub(crate) fn detach(self) -> io::Result<Detached> {
         let socket = match self.socket {
             Socket::Tcp(stream) => DetachedSocket::Tcp(stream.into_std()?),
-            Socket::Unix(stream) => DetachedSocket::Unix(stream.into_std()?),
+            Socket::Unix(stream) => DetachedSocket::Unix(stream.into_std()),
             Socket::Tls(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         let unsent = self.out[self.sent..].to_vec();
@@ -289,18 +309,7 @@ impl Channel {
             }
             ready!(self.socket.poll_readable(cx))?;
         }
-        if self.arrived.is_empty() {
-            // Few bytes come at a time from most clients: these need no buffer that grows for each of their messages.
-            let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
-            let mut read = ReadBuf::uninit(&mut bytes);
-            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut read))?;
-            self.arrived.extend_from_slice(read.filled());
-            return Poll::Ready(Ok(!self.arrived.is_empty()));
-        }
-        self.arrived.reserve(READ_BYTES);
-        // The future has no state of its own: it is made anew for each poll.
-        let read = pin!(self.socket.read_buf(&mut self.arrived)).poll(cx);
-        Poll::Ready(Ok(ready!(read)? > 0))
+        Poll::Ready(Ok(ready!(self.socket.poll_receive(cx, &mut self.arrived))? > 0))
     }
 }
 
@@ -318,7 +327,7 @@ pub(crate) struct Detached {
 enum DetachedSocket {
     #[expect(clippy::disallowed_types, reason = "it is only carried: no runtime polls it on the way")]
     Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
+    Unix(UnixStream),
 }
 
 impl Detached {
@@ -326,7 +335,7 @@ impl Detached {
     pub(crate) fn attach(self) -> io::Result<Channel> {
         let socket = match self.socket {
             DetachedSocket::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
-            DetachedSocket::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
+            DetachedSocket::Unix(stream) => Socket::Unix(UnixSocket::new(stream)?),
         };
         Ok(Channel { socket, arrived: self.arrived, taken: 0, out: self.unsent, sent: 0, most: self.most })
     }
@@ -377,7 +386,8 @@ mod tests {
 
     #[tokio::test]
     async fn messages_arrive_in_pieces_and_in_heaps() {
-        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let (ours, theirs) = tokio::net::UnixStream::pair().expect("sockets");
+        let ours = UnixSocket::new(ours.into_std().expect("a socket")).expect("a registration");
         let mut channel = Channel::new(Socket::Unix(ours));
         channel.lift_limit();
         let bytes = [&b"Q\0\0\0\x06a\0"[..], b"S\0\0\0\x04", b"d\0\0\x40\x04", &[7; 0x4000], b"X\0"].concat();

@@ -205,8 +205,8 @@ impl Drop for Asleep {
     }
 }
 
-/// Ends what a connection runs, or the connection, from any thread.
-#[derive(Clone, Debug)]
+/// Ends what a connection runs, or the connection, from any thread. The default one is of no connection.
+#[derive(Clone, Debug, Default)]
 pub struct CancelHandle(pub(crate) Arc<Cancel>);
 
 impl CancelHandle {
