@@ -169,7 +169,7 @@ pub struct ServiceRun {
     pub calls: u64,
     /// Calls that the structure has seen: as many, if none was lost or doubled.
     pub seen: u64,
-    /// Time for which a hypervisor gave the processing units to others meanwhile, all of them together, to [`TICK`] each.
+    /// Time for which a hypervisor gave the processing units to others meanwhile, all of them together, to ten milliseconds each.
     pub stolen: Duration,
     /// Set if somebody wanted the end before the rounds were over.
     pub interrupted: bool,
