@@ -51,6 +51,14 @@ impl Socket {
         }
     }
 
+    /// Notes that it is the client's turn.
+    fn has_sent(&mut self) -> io::Result<()> {
+        match self {
+            Socket::Unix(socket) => socket.has_sent(),
+            Socket::Tcp(_) | Socket::Tls(_) => Ok(()),
+        }
+    }
+
     /// Appends what has arrived; returns how much that is, which is nothing at the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>, arrived: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match self {
@@ -69,14 +77,11 @@ impl Socket {
         }
     }
 
-    /// Ends sending for now: nothing stays in buffers of its own.
+    /// Sends what is in buffers of its own.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Socket::Unix(socket) => {
-                socket.has_sent();
-                Poll::Ready(Ok(()))
-            }
+            Socket::Unix(_) => Poll::Ready(Ok(())),
             Socket::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
@@ -282,7 +287,7 @@ impl Channel {
     pub(crate) fn detach(self) -> io::Result<Detached> {
         let socket = match self.socket {
             Socket::Tcp(stream) => DetachedSocket::Tcp(stream.into_std()?),
-            Socket::Unix(stream) => DetachedSocket::Unix(stream.into_std()),
+            Socket::Unix(stream) => DetachedSocket::Unix(stream.into_std()?),
             Socket::Tls(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         let unsent = self.out[self.sent..].to_vec();
@@ -302,6 +307,9 @@ impl Channel {
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         self.arrived.drain(..self.taken);
         self.taken = 0;
+        if self.out.is_empty() {
+            self.socket.has_sent()?;
+        }
         if self.arrived.is_empty() {
             self.arrived.shrink_to(KEPT_BYTES);
             if self.out.is_empty() {

@@ -4,7 +4,10 @@
 //!
 //! The system tells of room in a Unix socket each time that its other end has read anything, however much room there was before (over TCP, only when
 //! there was none). A socket that is registered for that is so told of each answer that a client has taken, and the thread which serves it woken
-//! up for nothing. So a socket is registered for what arrives, and a duplicate of it for room, which exists while a send waits.
+//! up for nothing. So a socket is registered for what arrives, and for room, too, from a send that finds none until it is the
+//! client's turn.
+//!
+//! Invariant: nobody waits for what arrives while a send waits, as the registration that would wake them is replaced.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -24,25 +27,39 @@ pub(crate) const RECEIVED_BYTES: usize = 8 << 10;
 /// A connected Unix socket.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
-    stream: AsyncFd<UnixStream>,
-    /// The duplicate by which a send waits.
-    room: Option<AsyncFd<UnixStream>>,
+    /// None once it could not be registered again.
+    stream: Option<AsyncFd<UnixStream>>,
+    hears_of_room: bool,
 }
 
 impl UnixSocket {
     /// Registers a socket that does not block with the runtime of the calling task.
     pub(crate) fn new(stream: UnixStream) -> io::Result<UnixSocket> {
-        Ok(UnixSocket { stream: registered(stream, Interest::READABLE)?, room: None })
+        Ok(UnixSocket { stream: Some(registered(stream, Interest::READABLE)?), hears_of_room: false })
     }
 
     /// Takes the socket from its runtime.
-    pub(crate) fn into_std(self) -> UnixStream {
-        self.stream.into_inner()
+    pub(crate) fn into_std(self) -> io::Result<UnixStream> {
+        Ok(self.stream.ok_or(io::ErrorKind::NotConnected)?.into_inner())
+    }
+
+    fn stream(&self) -> io::Result<&AsyncFd<UnixStream>> {
+        self.stream.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Registers it anew, for what arrives and perhaps for room. What is there already is told of at once.
+    fn hear_of_room(&mut self, hears: bool) -> io::Result<()> {
+        let stream = self.stream.take().ok_or(io::ErrorKind::NotConnected)?.into_inner();
+        let room = hears.then_some(Interest::WRITABLE);
+        let interest = room.map_or(Interest::READABLE, |room| Interest::READABLE | room);
+        self.stream = Some(registered(stream, interest)?);
+        self.hears_of_room = hears;
+        Ok(())
     }
 
     /// Waits until there is something to receive.
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.stream.poll_read_ready(cx))?.retain_ready();
+        ready!(self.stream()?.poll_read_ready(cx))?.retain_ready();
         Poll::Ready(Ok(()))
     }
 
@@ -52,12 +69,13 @@ impl UnixSocket {
         cx: &mut Context<'_>,
         arrived: &mut Vec<u8>,
     ) -> Poll<io::Result<usize>> {
+        let stream = self.stream()?;
         loop {
-            let mut readiness = ready!(self.stream.poll_read_ready(cx))?;
+            let mut readiness = ready!(stream.poll_read_ready(cx))?;
             let (received, room) = if arrived.is_empty() {
                 // Few bytes come at a time from most clients: these need no buffer that grows for each of their messages.
                 let mut bytes = [const { MaybeUninit::uninit() }; RECEIVED_BYTES];
-                let received = recv(&self.stream, &mut bytes, RecvFlags::empty());
+                let received = recv(stream, &mut bytes, RecvFlags::empty());
                 let received = received.map(|((bytes, _), _)| {
                     arrived.extend_from_slice(bytes);
                     bytes.len()
@@ -66,7 +84,7 @@ impl UnixSocket {
             } else {
                 arrived.reserve(RECEIVED_BYTES);
                 let room = arrived.capacity() - arrived.len();
-                let received = recv(&self.stream, spare_capacity(arrived), RecvFlags::empty());
+                let received = recv(stream, spare_capacity(arrived), RecvFlags::empty());
                 (received.map(|(received, _)| received), room)
             };
             match received {
@@ -86,31 +104,42 @@ impl UnixSocket {
 
     /// Sends bytes; returns how many were.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        loop {
-            match send(&self.stream, bytes, SendFlags::NOSIGNAL) {
+        while !self.hears_of_room {
+            match send(self.stream()?, bytes, SendFlags::NOSIGNAL) {
                 Ok(sent) => return Poll::Ready(Ok(sent)),
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => {}
+                // There may be room by the time of the registration, which is told of then.
+                Err(Errno::AGAIN) => self.hear_of_room(true)?,
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
-            let room = match self.room.take() {
-                Some(room) => room,
-                None => registered(self.stream.get_ref().try_clone()?, Interest::WRITABLE)?,
-            };
-            // A duplicate that is new says at once whether there is room by now.
-            let room = self.room.insert(room);
-            ready!(room.poll_write_ready(cx))?.clear_ready();
+        }
+        let stream = self.stream()?;
+        loop {
+            let mut room = ready!(stream.poll_write_ready(cx))?;
+            match send(stream, bytes, SendFlags::NOSIGNAL) {
+                Ok(sent) => {
+                    // There was room for no more: what comes next is told of.
+                    if sent < bytes.len() {
+                        room.clear_ready();
+                    }
+                    return Poll::Ready(Ok(sent));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => room.clear_ready(),
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
         }
     }
 
-    /// Ends sending for now: nobody waits for room any more.
-    pub(crate) fn has_sent(&mut self) {
-        self.room = None;
+    /// Notes that all is sent, and it is the other end's turn: nobody waits for room any more. Less than that is no reason, as large answers find none again and
+    /// again, and each registration is two calls of the system.
+    pub(crate) fn has_sent(&mut self) -> io::Result<()> {
+        if self.hears_of_room { self.hear_of_room(false) } else { Ok(()) }
     }
 
     /// Tells the other end that nothing more is sent.
     pub(crate) fn shut_down(&self) -> io::Result<()> {
-        self.stream.get_ref().shutdown(Shutdown::Write)
+        self.stream()?.get_ref().shutdown(Shutdown::Write)
     }
 }
 
@@ -167,7 +196,7 @@ mod tests {
         assert_eq!(receive(&socket, &mut arrived).await, 0, "its other end is gone");
     }
 
-    /// A send that finds no room goes on when the other end has read, and only then has a duplicate that hears of it.
+    /// A send that finds no room goes on when the other end has read, and hears of it for so long only; what has arrived meanwhile is not missed.
     #[tokio::test]
     async fn a_send_waits_for_room() {
         let (mut socket, mut theirs) = pair();
@@ -179,11 +208,12 @@ mod tests {
             if is_full(&poll) {
                 break;
             }
-            assert!(socket.room.is_none(), "nobody waits yet");
+            assert!(!socket.hears_of_room, "nobody waits yet");
             let Poll::Ready(Ok(more)) = poll else { panic!("{poll:?}") };
             sent += more;
         }
-        assert!(sent < bytes.len() && socket.room.is_some());
+        assert!(sent < bytes.len() && socket.hears_of_room);
+        theirs.write_all(b"meanwhile").expect("a socket");
         let expected = bytes.clone();
         let reader = std::thread::spawn(move || {
             let mut read = vec![0; expected.len()];
@@ -196,8 +226,10 @@ mod tests {
         while sent < bytes.len() {
             sent += poll_fn(|cx| socket.poll_send(cx, &bytes[sent..])).await.expect("a socket");
         }
-        socket.has_sent();
-        assert!(socket.room.is_none());
+        let mut arrived = Vec::new();
+        assert_eq!((receive(&socket, &mut arrived).await, &arrived[..]), (9, &b"meanwhile"[..]));
+        socket.has_sent().expect("a registration");
+        assert!(!socket.hears_of_room);
         assert_eq!(poll_fn(|cx| socket.poll_send(cx, b"end")).await.expect("a socket"), 3);
         socket.shut_down().expect("a socket");
         assert_eq!(reader.join().expect("a thread"), b"end");

@@ -178,15 +178,15 @@ impl<'w> Exec<'_, 'w> {
             }
             Work::Insert(insert) => {
                 let (count, rows) = Box::pin(self.insert(insert)).await?;
-                (rows, format!("INSERT 0 {count}").into())
+                (rows, Answer::tag_of_changes("INSERT 0", count, "INSERT 0 1"))
             }
             Work::Update(update) => {
                 let (count, rows) = Box::pin(self.update(update)).await?;
-                (rows, format!("UPDATE {count}").into())
+                (rows, Answer::tag_of_changes("UPDATE", count, "UPDATE 1"))
             }
             Work::Delete(delete) => {
                 let (count, rows) = Box::pin(self.delete(delete)).await?;
-                (rows, format!("DELETE {count}").into())
+                (rows, Answer::tag_of_changes("DELETE", count, "DELETE 1"))
             }
             Work::Truncate(tables) => {
                 for table in tables {

@@ -1,6 +1,7 @@
 //! Statements and portals by the names that a client gives them; the one without a name, which most messages mean, is found without a search.
+//! Names are hashed in a way that need not withstand an attack: a client that chooses bad ones slows down itself.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 /// Things by their names.
 #[derive(Debug)]

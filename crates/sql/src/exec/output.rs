@@ -38,6 +38,14 @@ impl Answer {
         }
     }
 
+    /// The tag of a statement that has changed so many rows: `words` and the number, or `one` as it is if that is one, as for most.
+    pub(crate) fn tag_of_changes(words: &str, count: usize, one: &'static str) -> Cow<'static, str> {
+        match count {
+            1 => Cow::Borrowed(one),
+            count => Cow::Owned(format!("{words} {count}")),
+        }
+    }
+
     /// The number of rows that were returned or changed, as the tag tells it.
     pub(crate) fn rows(&self) -> usize {
         self.tag.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(self.count)
