@@ -3,9 +3,8 @@
 //! Owns: their registration with the runtime, receiving and sending. Never: knows what the bytes are.
 //!
 //! The system tells of room in a Unix socket each time that its other end has read anything, however much room there was before (over TCP, only when
-//! there was none). A socket that is registered for that is so told of each answer that a client has taken, and the thread which serves it woken
-//! up for nothing. So a socket is registered for what arrives, and for room, too, from a send that finds none until it is the
-//! client's turn.
+//! there was none). A socket that is registered for that is so told of each answer that a client has taken, which nobody waits for. So a socket is registered for what
+//! arrives, and for room, too, from a send that finds none until it is the client's turn.
 //!
 //! Invariant: nobody waits for what arrives while a send waits, as the registration that would wake them is replaced.
 
