@@ -621,13 +621,7 @@ fn domain_runs(
 ) -> Vec<DomainRun> {
     let workers_before = || before.iter().flat_map(|domain| &domain.workers);
     let run = |after: &DomainReport| {
-        // A worker that was not there before began with nothing.
-        let since = |now: &WorkerReport| {
-            let before = workers_before().find(|before| before.worker == now.worker);
-            let (tasks, steps) = before.map_or((0, 0), |before| (before.tasks, before.busy_steps));
-            (now.tasks - tasks, now.busy_steps - steps)
-        };
-        let workers = || after.workers.iter().map(since);
+        let workers = || after.workers.iter().map(|now| work_since(workers_before(), now));
         let own = structures.iter().filter(|structure| structure.domain == after.name);
         DomainRun {
             name: after.name.clone(),
@@ -638,4 +632,36 @@ fn domain_runs(
         }
     };
     after.iter().map(run).collect()
+}
+
+/// Tasks and busy steps of a worker since an earlier report. One that was not there then, or has come back since, began with nothing.
+fn work_since<'a>(mut before: impl Iterator<Item = &'a WorkerReport>, now: &WorkerReport) -> (u64, u64) {
+    let before = before.find(|before| (before.worker, before.returns) == (now.worker, now.returns));
+    let (tasks, steps) = before.map_or((0, 0), |before| (before.tasks, before.busy_steps));
+    // A report is no picture of one moment: what it says of a worker that comes back meanwhile may be of both times.
+    (now.tasks.saturating_sub(tasks), now.busy_steps.saturating_sub(steps))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_work_of_a_worker_that_has_come_back_begins_anew() {
+        let report = |worker, returns, tasks, busy_steps| WorkerReport {
+            worker,
+            cpu: None,
+            returns,
+            tasks,
+            busy_steps,
+            free_slots: 0,
+            requests: 0,
+        };
+        let before = [report(0, 0, 70, 7), report(1, 2, 50, 5)];
+        let since = |now: &WorkerReport| work_since(before.iter(), now);
+        assert_eq!(since(&report(0, 0, 100, 8)), (30, 1));
+        assert_eq!(since(&report(1, 3, 20, 2)), (20, 2), "fewer than before it left");
+        assert_eq!(since(&report(1, 3, 90, 9)), (90, 9), "more than before it left");
+        assert_eq!(since(&report(2, 0, 4, 3)), (4, 3), "it was not there");
+    }
 }

@@ -245,6 +245,8 @@ pub struct WorkerReport {
     pub worker: u32,
     /// The processing unit that it was given: its own if it is pinned, one of its domain's if it migrates there.
     pub cpu: Option<CpuId>,
+    /// Times that it has left and come back, perhaps to another domain: what it has run is counted from the last of them.
+    pub returns: u32,
     /// Tasks that it has run.
     pub tasks: u64,
     /// Steps in which it ran any: tasks per busy step say how far clients are ahead of it.

@@ -70,6 +70,8 @@ pub(crate) struct WorkerShared {
     messages: Mutex<Messages>,
     /// Reasons to look up between two tasks.
     notice: Notice,
+    /// Times that it has come back.
+    returns: AtomicU32,
     /// Tasks that it ran.
     pub(crate) tasks: AtomicU64,
     /// Steps in which it ran any.
@@ -93,6 +95,7 @@ impl WorkerShared {
             parker: Parker::new(),
             messages: Mutex::default(),
             notice: Notice::default(),
+            returns: AtomicU32::new(0),
             tasks: AtomicU64::new(0),
             busy_steps: AtomicU64::new(0),
         })
@@ -157,6 +160,7 @@ impl WorkerShared {
         WorkerReport {
             worker: self.index,
             cpu: self.cpu(),
+            returns: self.returns.load(Ordering::Relaxed),
             tasks: self.tasks.load(Ordering::Relaxed),
             busy_steps: self.busy_steps.load(Ordering::Relaxed),
             free_slots: self.buffer.free_slots(),
@@ -189,6 +193,7 @@ impl WorkerShared {
         self.domain.store(domain, Ordering::Release);
         self.cpu.store(cpu.map_or(NO_CPU, |cpu| cpu.0), Ordering::Relaxed);
         // Counted anew: for whoever reads reports it is another worker.
+        self.returns.fetch_add(1, Ordering::Relaxed);
         self.tasks.store(0, Ordering::Relaxed);
         self.busy_steps.store(0, Ordering::Relaxed);
         self.messages().heir = None;

@@ -429,6 +429,11 @@ fn numbers_of_those_that_have_ended_are_used_again() {
         report.iter().flat_map(|domain| &domain.workers).map(|worker| worker.worker).collect();
     workers.sort_unstable();
     assert!(workers.iter().all(|&worker| worker < 4), "{workers:?}");
+    run.domains.grow("a", CpuId(0)).expect("there is room");
+    let report = run.domains.report();
+    let came = report.iter().flat_map(|domain| &domain.workers).find(|worker| worker.returns > 0);
+    let counted = came.map(|worker| (worker.returns, worker.tasks, worker.busy_steps));
+    assert_eq!(counted, Some((1_200, 0, 0)), "it has come back after each round, and is counted anew");
     run.check();
 }
 
