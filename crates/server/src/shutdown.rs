@@ -81,7 +81,7 @@ impl Ends {
         })
     }
 
-    /// Waits for a phase or, if it `counts`, for the end of the connection to be asked for.
+    /// Waits for a phase or, if a termination counts, for the end of the connection to be asked for.
     pub(crate) async fn wait(&mut self, phase: Phase, termination_counts: bool) {
         poll_fn(|context| {
             if !self.task.will_wake(context.waker()) {

@@ -148,7 +148,7 @@ impl Cores {
         self.units[thread.runs_at].busy_ns += ran_ns;
     }
 
-    /// What there is to see now. `ahead_ns` is the time of each worker that has been booked and not passed.
+    /// Returns what there is to see now. `ahead_ns` is the time of each worker that has been booked and not passed.
     pub(crate) fn sight(&mut self, now_ns: f64, ahead_ns: impl Fn(usize) -> f64) -> CoreSight {
         self.units.iter_mut().for_each(|unit| unit.count(now_ns));
         let online: CpuSet = self.units.iter().filter(|unit| unit.is_online).map(|unit| unit.cpu).collect();
