@@ -1,8 +1,8 @@
 //! `atrapos advise`: which deployment is best for a workload: one database, or several instances that divide the data.
 //!
-//! Every deployment of this machine's workers is loaded once and runs the workload with all work local, with little of it remote, with half
-//! of it, with as much as there can be, and with another share in between. The first four give the times of the model ([`model`]), the
-//! last one checks it. Clients are at their data, so that a transaction begins in the instance of its first key. Engines with shared data are
+//! Every deployment of this machine's workers is loaded once and runs the workload with all work local, with a little of it remote, with a
+//! quarter and half of it, with as much as there can be, and with another share in between. All but the last one give the curve of the model
+//! ([`model`]), the last one checks it. Clients are at their data, so that a transaction begins in the instance of its first key. Engines with shared data are
 //! compared in the same way if they are asked for: what leaves a worker of the partitioned engine is then what leaves the part of a thread.
 //!
 //! Owns: the order of the steps, and the result ([`Study`]). Never: measures itself ([`measure`] does), or formats ([`text`] and
@@ -15,7 +15,7 @@ mod text;
 
 use atrapos_harness::registry::{AnyWorkload, Configured};
 use atrapos_instances::ChannelKind;
-use atrapos_instances::model::{self, Reign, Times};
+use atrapos_instances::model::{self, Curve, Reign};
 use atrapos_workloads::registry::{Choice, Common};
 use serde_json::Value;
 
@@ -105,7 +105,7 @@ impl Subject<'_> {
 #[derive(Clone, Debug)]
 struct Advised {
     candidate: Candidate,
-    times: Times,
+    curve: Curve,
     /// The shares of the workload as it was given.
     shares: Shares,
     /// The transactions per second of the workload as it was given.
@@ -119,8 +119,8 @@ struct Advised {
 struct Remote {
     /// The share that was given.
     asked: f64,
-    /// The shares that are measured for the model, besides none: little, half, and all.
-    measured: [f64; 3],
+    /// The shares that are measured for the model, besides none, ascending.
+    measured: [f64; MEASURED.len()],
     /// The share at which predictions are checked, which is none of these.
     checked: f64,
     /// Shares from 0 to 1, and those of the transactions that then leave their worker.
@@ -157,17 +157,17 @@ const STEPS: usize = 10;
 /// The share of remote work at which predictions are checked, unless the one that was given is between none and all.
 const CHECKED_DEFAULT: f64 = 0.2;
 
-/// Shares of remote work that are measured for the model: little, where waiting begins, half, and all.
-const MEASURED: [f64; 3] = [0.05, 0.5, 1.0];
+/// Shares of remote work that are measured for the model: two where waiting begins, a quarter, half, and all.
+const MEASURED: [f64; 5] = [0.05, 0.1, 0.25, 0.5, 1.0];
 
-/// Shares that are measured instead of the first two of these if predictions are to be checked there or nearby.
-const MEASURED_INSTEAD: [f64; 2] = [0.1, 0.4];
+/// Shares that are measured instead of the first four of these if predictions are to be checked there or nearby.
+const MEASURED_INSTEAD: [f64; 4] = [0.03, 0.14, 0.35, 0.4];
 
 /// The least distance of a share that is checked from one that is measured, as a part of it.
-const APART: f64 = 0.2;
+const APART: f64 = 0.18;
 
-/// Returns the shares that are measured for the model, so that `checked` is none of them.
-fn measured_beside(checked: f64) -> [f64; 3] {
+/// Returns the shares that are measured for the model, ascending, so that `checked` is none of them.
+fn measured_beside(checked: f64) -> [f64; MEASURED.len()] {
     let mut measured = MEASURED;
     for (share, instead) in measured.iter_mut().zip(MEASURED_INSTEAD) {
         if (*share - checked).abs() < APART * *share {
@@ -201,8 +201,8 @@ pub(crate) fn advise(chosen: &WorkloadAdvise) -> Result<(), CliError> {
     let candidates = Candidate::all(config.workers, &args.channel.0, &args.engine.0);
     let advised = candidates.into_iter().map(|candidate| one(&subject, &runs, candidate));
     let deployments: Vec<Advised> = advised.collect::<Result<_, _>>()?;
-    let times: Vec<Times> = deployments.iter().map(|advised| advised.times).collect();
-    let reigns = remote.as_ref().map_or(Ok(Vec::new()), |remote| reigns(&subject, &times, remote))?;
+    let curves: Vec<Curve> = deployments.iter().map(|advised| advised.curve.clone()).collect();
+    let reigns = remote.as_ref().map_or(Ok(Vec::new()), |remote| reigns(&subject, &curves, remote))?;
     let study = Study {
         benchmark: name,
         choice,
@@ -210,7 +210,7 @@ pub(crate) fn advise(chosen: &WorkloadAdvise) -> Result<(), CliError> {
         workers: config.workers,
         seconds: args.seconds,
         leaving,
-        best: model::best(&times, leaving),
+        best: model::best(&curves, leaving),
         adapting_tps: runs.adapting()?,
         elsewhere: goal.map(|goal| goal.extrapolate(&deployments, &args.channel.0)),
         remote,
@@ -239,24 +239,25 @@ fn one(subject: &Subject<'_>, runs: &Runs<'_>, candidate: Candidate) -> Result<A
     let shares = subject.shares(candidate.instances, None)?;
     let tps = runs.of(candidate)?;
     let time = |tps: f64| model::time_us(subject.workers, tps);
-    let predict = |times: &Times, leaving| model::throughput_tps(subject.workers, times.at(leaving));
+    let predict = |curve: &Curve, leaving| model::throughput_tps(subject.workers, curve.at(leaving));
     let Some(remote) = runs.remote else {
-        let times = Times::of_runs(time(tps[0]), &[]);
-        return Ok(Advised { candidate, times, shares, tps: tps[0], check: None });
+        let curve = Curve::of_runs(time(tps[0]), &[]);
+        return Ok(Advised { candidate, curve, shares, tps: tps[0], check: None });
     };
     let run = |(share, tps): (&f64, &f64)| Ok((subject.shares(1, Some(*share))?.leaving, time(*tps)));
     let others: Vec<model::Run> =
         remote.measured.iter().zip(&tps[1..]).map(run).collect::<Result<_, CliError>>()?;
-    let times = Times::of_runs(time(tps[0]), &others);
+    let curve = Curve::of_runs(time(tps[0]), &others);
     let checked = subject.shares(1, Some(remote.checked))?.leaving;
-    let check = Some((predict(&times, checked), tps[1 + others.len()]));
-    Ok(Advised { candidate, times, shares, tps: predict(&times, shares.leaving), check })
+    let check = Some((predict(&curve, checked), tps[1 + others.len()]));
+    let tps = predict(&curve, shares.leaving);
+    Ok(Advised { candidate, curve, shares, tps, check })
 }
 
 /// Returns the best deployments over all shares of remote work.
 fn reigns(
     subject: &Subject<'_>,
-    times: &[Times],
+    curves: &[Curve],
     remote: &Remote,
 ) -> Result<Vec<(Reign, f64, f64)>, CliError> {
     let most = remote.steps[STEPS].1;
@@ -265,7 +266,7 @@ fn reigns(
         share if share >= most => Ok(1.0),
         share => subject.remote_for(share),
     };
-    let reigns = model::reigns(times, most).into_iter();
+    let reigns = model::reigns(curves, most).into_iter();
     reigns.map(|reign| Ok((reign, ends(reign.from)?, ends(reign.to)?))).collect()
 }
 
@@ -289,6 +290,16 @@ mod tests {
         let names: Vec<String> = all.into_iter().map(Candidate::name).collect();
         let of_occ = ["1 database of shared-occ", "2 instances of shared-occ, tcp"];
         assert_eq!(names, [&["1 database", "2 instances, tcp"][..], &of_occ].concat());
+    }
+
+    #[test]
+    fn what_is_checked_is_not_measured_for_the_model() {
+        for checked in (1..100).map(|percent| f64::from(percent) / 100.0) {
+            let measured = measured_beside(checked);
+            assert!(measured.is_sorted() && measured[4] == 1.0, "{checked}: {measured:?}");
+            assert!(measured.iter().all(|share| (share - checked).abs() > 0.005), "{checked}: {measured:?}");
+        }
+        assert_eq!(measured_beside(CHECKED_DEFAULT), MEASURED);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The model of a deployment: from four measured times per transaction, the throughput for any share of transactions that leave their
+//! The model of a deployment: from a few measured times per transaction, the throughput for any share of transactions that leave their
 //! worker, and from several such models the best deployment.
 //!
 //! `T = (1 - p) T_local + p T_distr` (Islands, section 5): `T` is the time of a worker per transaction, so that `w` workers run `w / T`
@@ -13,6 +13,11 @@
 //! row taken by one that leaves, which holds it for messages there and back, and those behind it queue. So a transaction that stays takes
 //! `T_local + W p / (p + h)`: `p / (p + h)` is the probability that its row is taken or queued for, the utilization of a row that is held
 //! the longer by those that leave the smaller `h` is, and `W` is what waiting costs in the end. With `W = 0` it is the paper's line.
+//!
+//! # Measured shares
+//! The formula says why a deployment takes its time, and has three numbers for the form of a curve that depends on more: how many messages share a
+//! flush, who sleeps meanwhile, when deadlocks limit who begins. A [`Curve`] is the formula times its error at the shares that were measured, whose
+//! logarithm is interpolated between them. So it goes through what was measured, and the formula gives its form in between.
 //!
 //! Owns: these formulas, as pure functions. Never: measures, or knows a workload.
 
@@ -111,6 +116,61 @@ impl Times {
     }
 }
 
+/// The time per transaction of a deployment at every share of transactions that leave their worker: the formula, bent to go through what was
+/// measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    times: Times,
+    /// Measured shares, ascending, and the logarithms of the measured time as a multiple of the formula's. The first one is no share at all, at
+    /// which the formula is exact.
+    bends: Vec<(f64, f64)>,
+}
+
+impl From<Times> for Curve {
+    /// Returns the formula as it is.
+    fn from(times: Times) -> Self {
+        Self { times, bends: vec![(0.0, 0.0)] }
+    }
+}
+
+impl Curve {
+    /// Returns the curve through runs: one in which no transaction leaves its worker, which takes `local_us`, and others, whose times are above 0.
+    #[must_use]
+    pub fn of_runs(local_us: f64, others: &[Run]) -> Self {
+        let mut curve = Self::from(Times::of_runs(local_us, others));
+        let error = |(leaving, us): &Run| {
+            let error = (us / curve.times.at(*leaving)).ln();
+            // Noise may have the formula take no time at all where everything leaves.
+            (*leaving > 0.0 && error.is_finite()).then_some((*leaving, error))
+        };
+        let errors: Vec<(f64, f64)> = others.iter().filter_map(error).collect();
+        curve.bends.extend(errors);
+        curve.bends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        curve
+    }
+
+    /// Returns the times of the formula.
+    #[must_use]
+    pub fn times(&self) -> &Times {
+        &self.times
+    }
+
+    /// Returns the runs that the curve goes through, by ascending shares; the first one is that in which no transaction leaves its worker.
+    pub fn measured(&self) -> impl Iterator<Item = Run> {
+        self.bends.iter().map(|(leaving, error)| (*leaving, self.times.at(*leaving) * error.exp()))
+    }
+
+    /// Returns the time per transaction if the share `leaving` leaves its worker. Beyond the greatest share that was measured the formula's error is
+    /// what it is there.
+    #[must_use]
+    pub fn at(&self, leaving: f64) -> f64 {
+        let next = self.bends.partition_point(|(share, _)| *share <= leaving);
+        let (before, error) = self.bends[next.saturating_sub(1)];
+        let slope = self.bends.get(next).map_or(0.0, |(share, next)| (next - error) / (share - before));
+        self.times.at(leaving) * (error + slope * (leaving - before)).exp()
+    }
+}
+
 /// Returns the time per transaction in microseconds of each of `workers` workers that together run `tps` transactions in a second.
 #[must_use]
 pub fn time_us(workers: usize, tps: f64) -> f64 {
@@ -129,7 +189,7 @@ const STEPS: u32 = 1000;
 /// Returns the shares of transactions that leave their worker, above 0 and below `most`, at which one deployment begins to be faster than
 /// another, ascending.
 #[must_use]
-pub fn crossovers(a: &Times, b: &Times, most: f64) -> Vec<f64> {
+pub fn crossovers(a: &Curve, b: &Curve, most: f64) -> Vec<f64> {
     let ahead = |share: f64| a.at(share) - b.at(share);
     let at = |step: u32| most * f64::from(step) / f64::from(STEPS);
     let crossed = (0..STEPS).filter(|step| ahead(at(*step)) * ahead(at(step + 1)) < 0.0);
@@ -149,7 +209,7 @@ pub fn crossovers(a: &Times, b: &Times, most: f64) -> Vec<f64> {
 /// # Panics
 /// Panics if there is no deployment.
 #[must_use]
-pub fn best(deployments: &[Times], leaving: f64) -> usize {
+pub fn best(deployments: &[Curve], leaving: f64) -> usize {
     let time = |index: &usize| deployments[*index].at(leaving);
     let fastest = (0..deployments.len()).min_by(|a, b| time(a).total_cmp(&time(b)));
     fastest.expect("the best of no deployments is asked for")
@@ -171,7 +231,7 @@ pub struct Reign {
 /// # Panics
 /// Panics if there is no deployment.
 #[must_use]
-pub fn reigns(deployments: &[Times], most: f64) -> Vec<Reign> {
+pub fn reigns(deployments: &[Curve], most: f64) -> Vec<Reign> {
     let pairs =
         deployments.iter().enumerate().flat_map(|(at, a)| deployments[at + 1..].iter().map(move |b| (a, b)));
     let mut cuts: Vec<f64> = pairs.flat_map(|(a, b)| crossovers(a, b, most)).collect();
@@ -243,24 +303,58 @@ mod tests {
         assert_eq!(throughput_tps(2, 2.0), 1e6);
     }
 
+    fn curve(local_us: f64, distributed_us: f64) -> Curve {
+        times(local_us, distributed_us).into()
+    }
+
+    #[test]
+    fn a_curve_goes_through_what_was_measured_and_has_the_formulas_form_between() {
+        let waiting = Waiting { most_us: 2.0, half_at: 0.025 };
+        let formula = Times { waiting, ..times(1.0, 6.0) };
+        // Measured times that no formula has: the greatest is in the middle.
+        let measured = [(0.6, 3.0), (0.05, 2.0), (0.3, 4.0)];
+        let found = Curve::of_runs(1.0, &measured);
+        assert!((found.at(0.0) - 1.0).abs() < 1e-9, "{found:?}");
+        for (leaving, us) in measured {
+            assert!((found.at(leaving) - us).abs() < 1e-9, "{leaving}: {found:?}");
+        }
+        let through: Vec<Run> = found.measured().collect();
+        for ((leaving, us), expected) in
+            through.into_iter().zip([(0.0, 1.0), (0.05, 2.0), (0.3, 4.0), (0.6, 3.0)])
+        {
+            assert!(leaving == expected.0 && (us - expected.1).abs() < 1e-9, "{leaving}: {us}");
+        }
+        let beyond = found.at(0.8) / found.times().at(0.8);
+        assert!((beyond - 3.0 / found.times().at(0.6)).abs() < 1e-9, "the last error stays: {beyond}");
+        // A formula that is 1.2 times what was measured at one share, and right at the next: the root of it half way.
+        let bends = vec![(0.0, 0.0), (0.2, 1.2_f64.ln()), (0.4, 0.0)];
+        let bent = Curve { times: formula, bends };
+        let between = bent.at(0.3) / formula.at(0.3);
+        assert!((between - 1.2_f64.sqrt()).abs() < 1e-9, "{between}");
+        let same = Curve::of_runs(1.0, &[0.03, 0.25, 0.5].map(|share| (share, formula.at(share))));
+        assert!((same.at(0.1) / formula.at(0.1) - 1.0).abs() < 0.01, "{same:?}");
+        assert_eq!(Curve::of_runs(2.0, &[]).at(0.3), 2.0);
+        assert_eq!(Curve::of_runs(2.0, &[(0.0, 3.0)]).at(0.0), 2.0, "no share has two times");
+    }
+
     #[test]
     fn curves_cross_where_both_are_equal() {
-        let (fine, coarse) = (times(1.0, 9.0), times(2.0, 4.0));
+        let (fine, coarse) = (curve(1.0, 9.0), curve(2.0, 4.0));
         let found = crossovers(&fine, &coarse, 1.0);
         assert!(found.len() == 1 && (found[0] - 1.0 / 6.0).abs() < 1e-9, "{found:?}");
         assert!((fine.at(found[0]) - coarse.at(found[0])).abs() < 1e-9);
         assert_eq!(crossovers(&coarse, &fine, 1.0), found);
         assert!(crossovers(&fine, &coarse, 0.1).is_empty());
-        assert!(crossovers(&fine, &times(2.0, 10.0), 1.0).is_empty(), "parallel");
-        assert!(crossovers(&fine, &times(2.0, 12.0), 1.0).is_empty(), "always slower");
+        assert!(crossovers(&fine, &curve(2.0, 10.0), 1.0).is_empty(), "parallel");
+        assert!(crossovers(&fine, &curve(2.0, 12.0), 1.0).is_empty(), "always slower");
         assert!(crossovers(&fine, &fine, 1.0).is_empty(), "the same");
-        let waits = Times { waiting: Waiting { most_us: 3.0, half_at: 0.01 }, ..times(0.5, 4.0) };
-        assert_eq!(crossovers(&waits, &times(1.0, 6.0), 1.0).len(), 2, "slower in the middle alone");
+        let waits = Times { waiting: Waiting { most_us: 3.0, half_at: 0.01 }, ..times(0.5, 4.0) }.into();
+        assert_eq!(crossovers(&waits, &curve(1.0, 6.0), 1.0).len(), 2, "slower in the middle alone");
     }
 
     #[test]
     fn each_share_has_one_best_deployment() {
-        let deployments = [times(2.0, 4.0), times(1.0, 9.0), times(3.0, 3.2), times(5.0, 20.0)];
+        let deployments = [curve(2.0, 4.0), curve(1.0, 9.0), curve(3.0, 3.2), curve(5.0, 20.0)];
         let reigns = reigns(&deployments, 1.0);
         let order: Vec<usize> = reigns.iter().map(|reign| reign.deployment).collect();
         assert_eq!(order, [1, 0, 2]);
@@ -268,7 +362,7 @@ mod tests {
         assert!(reigns.windows(2).all(|two| two[0].to == two[1].from));
         for reign in &reigns {
             for share in [reign.from, f64::midpoint(reign.from, reign.to), reign.to] {
-                let least = deployments.iter().map(|times| times.at(share)).fold(f64::MAX, f64::min);
+                let least = deployments.iter().map(|curve| curve.at(share)).fold(f64::MAX, f64::min);
                 assert!((deployments[reign.deployment].at(share) - least).abs() < 1e-9);
             }
         }

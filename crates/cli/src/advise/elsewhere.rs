@@ -136,22 +136,22 @@ fn times(
     let one = nearest(&|of| of.instances == 1)?;
     if candidate.instances == 1 {
         let of = format!("{} of {}", one.candidate.name(), crate::advise::text::workers(size_of(one)));
-        return Some((one.times, of));
+        return Some((*one.curve.times(), of));
     }
     let several = nearest(&|of| of.channel == candidate.channel && of.instances > 1)?;
     let local = nearest(&|of| of.channel.is_none() || of.channel == candidate.channel)?;
     let of = format!("local as in {}, the rest as in {}", local.candidate.name(), several.candidate.name());
     // No transaction leaves its worker, so nothing but local times is known, or needed.
-    let Some(distributed_us) = several.times.distributed_us.filter(|_| shares.leaving > 0.0) else {
+    let Some(distributed_us) = several.curve.times().distributed_us.filter(|_| shares.leaving > 0.0) else {
         let known = shares.leaving <= 0.0;
-        return known.then_some((Times::of_runs(local.times.local_us, &[]), of));
+        return known.then_some((Times::of_runs(local.curve.times().local_us, &[]), of));
     };
-    let inside_us = one.times.distributed_us.unwrap_or(one.times.local_us);
+    let inside_us = one.curve.times().distributed_us.unwrap_or(one.curve.times().local_us);
     let over = (shares.distributed / shares.leaving).clamp(0.0, 1.0);
     let mean_us = over * distributed_us + (1.0 - over) * inside_us;
     // Those that stay wait for those that leave, mostly for as long as these hold their rows between instances.
-    let waiting = if over > 0.0 { several.times.waiting } else { one.times.waiting };
-    Some((Times { local_us: local.times.local_us, distributed_us: Some(mean_us), waiting }, of))
+    let waiting = if over > 0.0 { several.curve.times().waiting } else { one.curve.times().waiting };
+    Some((Times { local_us: local.curve.times().local_us, distributed_us: Some(mean_us), waiting }, of))
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
         let channel = (instances > 1).then_some(ChannelKind::Shm);
         Advised {
             candidate: Candidate { engine: EngineArg::Atrapos, instances, channel },
-            times: Times { local_us, distributed_us, waiting: Waiting::default() },
+            curve: Times { local_us, distributed_us, waiting: Waiting::default() }.into(),
             shares: Shares { leaving: 0.2, distributed: 0.2 },
             tps: 1.0,
             check: None,

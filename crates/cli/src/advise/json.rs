@@ -51,12 +51,13 @@ fn with(mut object: Value, more: Value) -> Value {
 }
 
 fn deployment(study: &Study, advised: &Advised) -> Value {
-    let Times { local_us, distributed_us, waiting } = advised.times;
+    let Times { local_us, distributed_us, waiting } = *advised.curve.times();
     let curve = |(remote, leaving): &(f64, f64)| {
-        let tps = model::throughput_tps(study.workers, advised.times.at(*leaving));
+        let tps = model::throughput_tps(study.workers, advised.curve.at(*leaving));
         json!({ "remote_share": remote, "leaving_share": leaving, "predicted_tps": tps })
     };
     let curve = study.remote.as_ref().map(|remote| remote.steps.iter().map(curve).collect::<Vec<_>>());
+    let run = |(leaving, time_us): model::Run| json!({ "leaving_share": leaving, "time_us": time_us });
     let check = advised.check.map(|(predicted, measured)| {
         json!({
             "predicted_tps": predicted,
@@ -71,6 +72,7 @@ fn deployment(study: &Study, advised: &Advised) -> Value {
             "t_distr_us": distributed_us,
             "waiting_most_us": waiting.most_us,
             "waiting_half_at_leaving_share": waiting.half_at,
+            "measured": advised.curve.measured().map(run).collect::<Vec<_>>(),
             "tps": advised.tps,
             "source": "measured",
             "check": check,

@@ -21,8 +21,8 @@ use crate::instances::{Deployment, Layout};
 use crate::progress::RunBar;
 use crate::{interrupt, machine, shared, store};
 
-/// Runs of each deployment: with no remote work, with a little, half, and all that there can be, and the check.
-const RUNS: u32 = 5;
+/// Runs of each deployment: with no remote work, with what is measured for the model, and the check.
+const RUNS: u32 = super::MEASURED.len() as u32 + 2;
 
 /// Returns the settings of the deployments of an engine: databases in memory that keep their scheme, on this machine.
 pub(super) fn config(args: &AdviseArgs, engine: EngineArg) -> Result<RunConfig, CliError> {
@@ -174,22 +174,22 @@ impl Runs<'_> {
     }
 }
 
-/// Rounds in which all shares are run in turn. The medians of a deployment then outlast a disturbance of the machine in one of them.
-const ROUNDS: u32 = 3;
+/// Rounds in which all shares are run, every second one in the opposite order. The medians of a deployment then outlast a disturbance of the machine in
+/// two of them, and what a run leaves behind for the next one concerns shares on both sides of it.
+const ROUNDS: usize = 5;
 
-/// Makes runs for each share of remote work, in turn, in the time of one. Returns the medians of their transactions per second, and what all of them
-/// have done.
+/// Makes runs for each share of remote work, in turn, in the time of one. Returns the transactions per second of each ([`levelled`]), and what all of
+/// them have done.
 fn each(
     config: &RunConfig,
     name: &str,
     shares: &[Option<f64>],
     run: &mut RunOnce<'_>,
 ) -> Result<(Vec<f64>, Ledger), CliError> {
-    let (mut all, mut ledger) = (vec![Vec::new(); shares.len()], Ledger::new());
-    let (warmup, measured) = (config.warmup / ROUNDS, config.measured / ROUNDS);
-    let rounds = (0..ROUNDS).flat_map(|_| shares.iter().enumerate());
-    for (number, (at, share)) in rounds.enumerate() {
-        let label = format!("{name}, run {}/{}: ", number + 1, shares.len() * ROUNDS as usize);
+    let (mut rounds, mut ledger) = (vec![vec![0.0; shares.len()]; ROUNDS], Ledger::new());
+    let (warmup, measured) = (config.warmup / ROUNDS as u32, config.measured / ROUNDS as u32);
+    for (number, (round, at)) in turns(shares).enumerate() {
+        let label = format!("{name}, run {}/{}: ", number + 1, shares.len() * ROUNDS);
         let bar = RunBar::new(label, warmup, measured);
         let options = RunOptions {
             clients: config.clients,
@@ -204,7 +204,7 @@ fn each(
                 if measuring { ("measuring", warmup) } else { ("warming up", Duration::ZERO) };
             bar.show(phase, before, elapsed, tps);
         };
-        let result = run(&options, *share, &mut watch)?;
+        let result = run(&options, shares[at], &mut watch)?;
         bar.finish();
         ledger.add(&result.tallies_all);
         if result.interrupted || interrupt::is_set() {
@@ -219,11 +219,70 @@ fn each(
                 config.measured.as_secs_f64()
             )));
         }
-        all[at].push(tps);
+        rounds[round][at] = tps;
     }
-    Ok((all.iter_mut().map(|tps| atrapos_harness::median(tps)).collect(), ledger))
+    Ok((levelled(&rounds), ledger))
+}
+
+/// Returns the order of the runs, as rounds and places in `shares`: in each round all shares, ascending and descending in turn.
+fn turns(shares: &[Option<f64>]) -> impl Iterator<Item = (usize, usize)> {
+    let mut ascending: Vec<usize> = (0..shares.len()).collect();
+    ascending.sort_by(|a, b| shares[*a].partial_cmp(&shares[*b]).expect("a share is a number"));
+    let descending: Vec<usize> = ascending.iter().rev().copied().collect();
+    (0..ROUNDS).flat_map(move |round| {
+        let order = if round.is_multiple_of(2) { &ascending } else { &descending };
+        order.clone().into_iter().map(move |at| (round, at))
+    })
+}
+
+/// Returns the transactions per second of each share from those of rounds: the median over the rounds of its multiple of the round's geometric mean, times
+/// the median of these means. A machine that is slower in some rounds makes all shares of these slower, and none of them stands out for it.
+fn levelled(rounds: &[Vec<f64>]) -> Vec<f64> {
+    let level = |round: &Vec<f64>| {
+        let logarithms: f64 = round.iter().map(|tps| tps.ln()).sum();
+        (logarithms / round.len() as f64).exp()
+    };
+    let mut levels: Vec<f64> = rounds.iter().map(level).collect();
+    let share = |at: usize| {
+        let mut multiples: Vec<f64> =
+            rounds.iter().zip(&levels).map(|(round, level)| round[at] / level).collect();
+        atrapos_harness::median(&mut multiples)
+    };
+    let multiples: Vec<f64> = (0..rounds[0].len()).map(share).collect();
+    let level = atrapos_harness::median(&mut levels);
+    multiples.into_iter().map(|multiple| multiple * level).collect()
 }
 
 fn audited(name: &str, audit: Result<AuditReport, String>) -> Result<(), CliError> {
     audit.map(drop).map_err(|wrong| CliError::failed(format!("the audit of {name} failed: {wrong}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_have_their_turns_up_and_down() {
+        let found: Vec<(usize, usize)> = turns(&[Some(0.0), Some(0.5), Some(0.2)]).collect();
+        assert_eq!(found.len(), 3 * ROUNDS);
+        assert_eq!(found[..6], [(0, 0), (0, 2), (0, 1), (1, 1), (1, 2), (1, 0)]);
+        assert_eq!(turns(&[None]).count(), ROUNDS);
+    }
+
+    #[test]
+    fn a_machine_that_slows_down_moves_no_share() {
+        // Each round has half the speed of the one before it, and one run of one round is disturbed besides.
+        let round = |halvings: i32| [400.0, 200.0, 100.0].map(|tps| tps / f64::from(1 << halvings)).to_vec();
+        let mut rounds: Vec<Vec<f64>> = (0..5).map(round).collect();
+        let found = levelled(&rounds);
+        for (found, expected) in found.iter().zip([100.0, 50.0, 25.0]) {
+            assert!((found / expected - 1.0).abs() < 1e-9, "{found} instead of {expected}");
+        }
+        rounds[2][1] /= 10.0;
+        let disturbed = levelled(&rounds);
+        let ratio = |tps: &[f64]| tps[0] / tps[1];
+        assert!((ratio(&disturbed) / ratio(&found) - 1.0).abs() < 1e-9, "{disturbed:?}");
+        let alone = levelled(&[vec![7.0], vec![5.0], vec![6.0]]);
+        assert!((alone[0] - 6.0).abs() < 1e-9, "a single share has its median: {alone:?}");
+    }
 }

@@ -66,6 +66,14 @@ fn us(us: f64) -> String {
     }
 }
 
+/// Returns shares as a list in words, with none before them.
+fn in_words(shares: &[f64]) -> String {
+    let shares: Vec<String> =
+        std::iter::once(&0.0).chain(shares).map(|share| format!("{:.0}%", 100.0 * share)).collect();
+    let (last, others) = shares.split_last().expect("there is one share at least");
+    format!("{} and {last}", others.join(", "))
+}
+
 fn us_or_none(time: Option<f64>) -> String {
     time.map_or_else(|| "-".to_owned(), us)
 }
@@ -114,8 +122,8 @@ fn line(
 fn table(study: &Study) -> String {
     let mut lines = vec![HEADER.map(str::to_owned).to_vec()];
     lines.extend(study.deployments.iter().map(|advised| {
-        let Advised { candidate, times, shares, tps, .. } = advised;
-        line(candidate.name(), Some(times), *shares, rate(*tps), "measured")
+        let Advised { candidate, curve, shares, tps, .. } = advised;
+        line(candidate.name(), Some(curve.times()), *shares, rate(*tps), "measured")
     }));
     columns(&lines)
 }
@@ -135,9 +143,9 @@ fn check(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result {
     if study.deployments.iter().filter_map(|advised| advised.check).any(missed) {
         writeln!(
             out,
-            "A prediction misses by more than {ERROR_PERCENT_MAX}%. It supposes that transactions which stay wait the more for rows of those that \
-             leave the more leave, up to a limit: rely on the measurement, or measure longer (--seconds) on a machine with nothing else \
-             to do."
+            "A prediction misses by more than {ERROR_PERCENT_MAX}%. It goes through what was measured at {} of remote work: rely on the \
+             measurements, or measure longer (--seconds) on a machine with nothing else to do.",
+            in_words(&remote.measured)
         )?;
     }
     Ok(())
@@ -150,7 +158,7 @@ fn curves(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result 
     let mut lines = vec![header];
     for (share, leaving) in &remote.steps {
         let mut line = vec![format!("{:.0}% remote work", 100.0 * share), percent(*leaving)];
-        let tps = |advised: &Advised| rate(model::throughput_tps(study.workers, advised.times.at(*leaving)));
+        let tps = |advised: &Advised| rate(model::throughput_tps(study.workers, advised.curve.at(*leaving)));
         line.extend(study.deployments.iter().map(tps));
         lines.push(line);
     }
@@ -189,7 +197,7 @@ pub(super) fn why(study: &Study) -> String {
         return "One worker has no other deployment; use --workers 2, or more, to compare several."
             .to_owned();
     };
-    let time = |advised: &Advised| us(advised.times.at(study.leaving));
+    let time = |advised: &Advised| us(advised.curve.at(study.leaving));
     let ahead = error_percent(best.tps, second.tps);
     let (name, other) = (best.candidate.name(), second.candidate.name());
     let mut why = format!(
@@ -198,8 +206,8 @@ pub(super) fn why(study: &Study) -> String {
         time(best),
         time(second),
     );
-    let waits = best.times.waiting.most_us.max(second.times.waiting.most_us);
-    match (best.times.distributed_us, second.times.distributed_us) {
+    let waits = best.curve.times().waiting.most_us.max(second.curve.times().waiting.most_us);
+    match (best.curve.times().distributed_us, second.curve.times().distributed_us) {
         (Some(distributed), Some(others)) => {
             let _ = write!(
                 why,
@@ -208,8 +216,8 @@ pub(super) fn why(study: &Study) -> String {
                 percent(study.leaving),
                 us(distributed),
                 us(others),
-                us(best.times.local_us),
-                us(second.times.local_us),
+                us(best.curve.times().local_us),
+                us(second.curve.times().local_us),
             );
         }
         _ if study.leaving <= 0.0 => {
@@ -221,12 +229,12 @@ pub(super) fn why(study: &Study) -> String {
             why.push_str(" No option decides how many transactions leave their worker, so that their time is not known apart.");
         }
     }
-    if waits > WAITS_MIN * best.times.local_us && study.leaving > 0.0 {
+    if waits > WAITS_MIN * best.curve.times().local_us && study.leaving > 0.0 {
         let _ = write!(
             why,
             " Those that stay wait for rows of those that leave: at most {} us each in {name}, and {} us in {other}.",
-            us(best.times.waiting.most_us),
-            us(second.times.waiting.most_us),
+            us(best.curve.times().waiting.most_us),
+            us(second.curve.times().waiting.most_us),
         );
     }
     if ahead < CLOSE_PERCENT {

@@ -27,7 +27,7 @@ pub(crate) struct WorkloadAdvise {
 
 #[derive(Debug, Args)]
 pub(crate) struct AdviseArgs {
-    /// Length of each measured interval, in seconds; there are up to five for each deployment, each of them made in three parts that take turns.
+    /// Length of each measured interval, in seconds; there are up to seven for each deployment, each of them made in five parts that take turns.
     #[arg(long, value_name = "S", default_value_t = 2.0, help_heading = "Measurement")]
     pub(crate) seconds: f64,
     /// Length of the run before each measured interval, in seconds.

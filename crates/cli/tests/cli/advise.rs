@@ -37,9 +37,22 @@ fn assert_follows_from_its_times(json: &Value) {
         let (local, distributed) = (number(&one["t_local_us"]), number(&one["t_distr_us"]));
         let (most, half_at) =
             (number(&one["waiting_most_us"]), number(&one["waiting_half_at_leaving_share"]));
-        let predicted = |leaving: f64| {
+        let formula = |leaving: f64| {
             let waits = if most > 0.0 { most * leaving / (leaving + half_at) } else { 0.0 };
-            1e6 * workers / ((1.0 - leaving) * (local + waits) + leaving * distributed)
+            (1.0 - leaving) * (local + waits) + leaving * distributed
+        };
+        let measured: Vec<(f64, f64)> = list(&one["measured"])
+            .iter()
+            .map(|run| (number(&run["leaving_share"]), number(&run["time_us"])))
+            .collect();
+        assert!(measured.len() == 6 && measured[0] == (0.0, local), "{one}");
+        let predicted = |leaving: f64| {
+            let error = |(share, us): (f64, f64)| (us / formula(share)).ln();
+            let ends =
+                measured.windows(2).find(|ends| leaving <= ends[1].0 + 1e-9).expect("all was measured");
+            let way = (leaving - ends[0].0) / (ends[1].0 - ends[0].0);
+            let error = (1.0 - way) * error(ends[0]) + way * error(ends[1]);
+            1e6 * workers / (formula(leaving) * error.exp())
         };
         let is = |found: &Value, leaving: &Value| {
             let expected = predicted(number(leaving));
@@ -56,7 +69,7 @@ fn assert_follows_from_its_times(json: &Value) {
     let checked = number(&json["checked_share"]);
     let measured = list(&json["measured_shares"]);
     assert!(
-        measured.len() == 3 && measured.iter().all(|share| (number(share) - checked).abs() > 0.009),
+        measured.len() == 5 && measured.iter().all(|share| (number(share) - checked).abs() > 0.009),
         "{json}"
     );
     let best = json["best"].as_u64().expect("an index") as usize;
