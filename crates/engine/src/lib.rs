@@ -62,7 +62,7 @@ pub use atrapos_placement::adaptation::{
 };
 pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;
-pub use atrapos_runtime::{LocalFuture, ThreadHost, Ticks, WorkerId};
+pub use atrapos_runtime::{Clock, LocalFuture, ThreadHost, Ticks, WorkerId};
 pub use atrapos_storage::lock::LockMode;
 pub use atrapos_storage::{
     Column, ColumnRef, ColumnType, Date, Decimal, DisplayKey, Field, FixedStr, Key, KeyBuf, KeyPart,

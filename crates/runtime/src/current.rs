@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::WorkerId;
+use crate::pool::hosted;
 use crate::shared::{self, RuntimeId};
 use crate::waker::TaskWaker;
 
@@ -59,6 +60,9 @@ pub(crate) fn wake(runtime: RuntimeId, waker: Arc<TaskWaker>) {
             bearer.bear_wake(waker);
             return;
         }
+    }
+    if hosted::wake(runtime, &waker) {
+        return;
     }
     shared::wake_from_outside(runtime, waker);
 }

@@ -31,7 +31,7 @@ use crate::{WorkerId, current};
 
 mod division;
 mod error;
-mod hosted;
+pub(crate) mod hosted;
 mod start;
 mod turns;
 mod worker_thread;

@@ -67,7 +67,9 @@ impl Outbox {
         let mut has_any = false;
         while !self.channel.is_full() {
             let (out, first) = self.channel.first_message();
-            let Some(first) = first else { break };
+            let Some(first) = first.filter(|first| matches!(first.tag, b'P' | b'B' | b'D' | b'E')) else {
+                break;
+            };
             let is_answered = match Frontend::read(first.tag, first.body) {
                 Ok(Frontend::Parse { name: "", text, types }) => {
                     let is_parsed = sql.parse_at_once(text, &types);

@@ -7,8 +7,9 @@
 //! Futures of statements are in boxes, as they are large and a session is idle for most of its life.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use atrapos::{Clock, Ticks};
 use atrapos_sql::{Behind, CancelHandle, Connection, Severity, SqlError, SqlState, TransactionStatus};
 use tokio::sync::watch;
 
@@ -31,14 +32,14 @@ const CANCEL_GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Session {
     sql: Connection,
-    cancel: CancelHandle,
     outbox: Outbox,
     /// True from an error in the extended protocol up to the next Sync.
     skipping: bool,
     /// True if the last message that was taken ended a round: nothing waits for a Sync.
     between_rounds: bool,
     /// The time at which the first message of the round was taken.
-    round_began: Instant,
+    round_began: Ticks,
+    clock: Clock,
     /// The message that is answered, if it is measured for the log of slow statements.
     watched: Option<Watched>,
     latencies: Arc<Latencies>,
@@ -71,15 +72,16 @@ impl Session {
         latencies: Arc<Latencies>,
     ) -> Session {
         let outbox = Outbox::new(channel, slow.map(|log| SlowStatements::new(log, &sql)));
-        let cancel = sql.cancel_handle();
-        let round_began = Instant::now();
+        let clock = Clock::real();
+        let round_began = clock.now();
         let (skipping, between_rounds, watched) = (false, true, None);
-        Session { sql, cancel, outbox, skipping, between_rounds, round_began, watched, latencies }
+        Session { sql, outbox, skipping, between_rounds, round_began, clock, watched, latencies }
     }
 
     /// Greets the client and serves it until it goes or the server ends.
     pub(crate) async fn run(mut self, registered: &Registered, phase: watch::Receiver<Phase>) {
-        let mut ends = Ends::new(phase, self.cancel.clone());
+        let cancel = self.sql.cancel_handle();
+        let mut ends = Ends::new(phase, cancel.clone());
         let out = self.outbox.channel.out();
         for (name, value) in self.sql.settings().reported() {
             backend::parameter_status(out, name, value);
@@ -93,7 +95,7 @@ impl Session {
         loop {
             if !self.skipping && self.outbox.answer_at_once(&mut self.sql) && self.between_rounds {
                 self.between_rounds = false;
-                self.round_began = Instant::now();
+                self.round_began = self.clock.now();
             }
             let message = if self.sql.has_deferred() && !self.outbox.next_joins(&self.sql) {
                 // Statements wait for those behind them, and not for the client.
@@ -112,7 +114,7 @@ impl Session {
                 }
             };
             match message {
-                Ok(tag) => match self.answer_or_end(tag, &body, &mut ends).await {
+                Ok(tag) => match self.answer_or_end(tag, &body, &mut ends, &cancel).await {
                     Next::Continue if !self.outbox.broken => {}
                     Next::Continue | Next::End => break,
                 },
@@ -162,13 +164,18 @@ impl Session {
 
     /// Answers a message, or runs the statements that wait if there is none; if the server ends meanwhile, or the session is to, what that
     /// has begun is cancelled.
-    async fn answer_or_end(&mut self, tag: Option<u8>, body: &[u8], ends: &mut Ends) -> Next {
-        let cancel = self.cancel.clone();
+    async fn answer_or_end(
+        &mut self,
+        tag: Option<u8>,
+        body: &[u8],
+        ends: &mut Ends,
+        cancel: &CancelHandle,
+    ) -> Next {
         let limits = self.sql.settings().limits();
         self.watched = tag.and_then(|tag| self.watch(tag, body));
         self.outbox.has_run_deferred = false;
         if self.between_rounds {
-            self.round_began = Instant::now();
+            self.round_began = self.clock.now();
         }
         let answered = {
             let mut answer = std::pin::pin!(async {
@@ -184,7 +191,7 @@ impl Session {
                 biased;
                 next = &mut answer => Some(next),
                 () = ends.wait(Phase::Ending, false) => None,
-                () = limits::enforce(limits, &cancel) => None,
+                () = limits::enforce(limits, cancel) => None,
             };
             if answered.is_none() {
                 cancel.cancel();
@@ -233,7 +240,7 @@ impl Session {
             Ok(Frontend::Terminate) => return Next::End,
             Ok(Frontend::Sync) => {
                 self.skipping = false;
-                let ended = Box::pin(self.sql.sync(&mut self.outbox)).await;
+                let ended = self.sql.sync(&mut self.outbox).await;
                 return self.end_round(ended).await;
             }
             Ok(Frontend::Query(text)) => {
@@ -371,7 +378,8 @@ impl Session {
         self.end_watch();
         match self.ready_for_query().await {
             Ok(()) => {
-                self.latencies.add(self.round_began.elapsed());
+                let took = self.clock.ns(self.clock.now().since(self.round_began));
+                self.latencies.add(Duration::from_nanos(took));
                 Next::Continue
             }
             Err(_) => Next::End,

@@ -46,6 +46,12 @@ struct Signal {
 }
 
 impl Signal {
+    /// Takes the signal back; returns whether it was given.
+    fn take(&self) -> bool {
+        // A look costs less than an exchange, and it is hardly ever given.
+        self.is_given.load(Ordering::Acquire) && self.is_given.swap(false, Ordering::AcqRel)
+    }
+
     fn task(&self) -> MutexGuard<'_, Waker> {
         self.task.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -89,7 +95,7 @@ impl Ends {
                 self.signal.task().clone_from(context.waker());
             }
             // What changes after this look gives the signal, and wakes the task.
-            while self.signal.is_given.swap(false, Ordering::AcqRel) {
+            while self.signal.take() {
                 self.look();
             }
             let is_asked = termination_counts && self.cancel.is_terminated();

@@ -41,16 +41,6 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Waits until there is something to read, without a buffer to read it into.
-    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Tcp(stream) => stream.poll_read_ready(cx),
-            Socket::Unix(socket) => socket.poll_readable(cx),
-            // Bytes may have arrived already, in the buffers of TLS: only reading tells.
-            Socket::Tls(_) => Poll::Ready(Ok(())),
-        }
-    }
-
     /// Notes that it is the client's turn.
     fn has_sent(&mut self) -> io::Result<()> {
         match self {
@@ -315,7 +305,6 @@ impl Channel {
             if self.out.is_empty() {
                 self.out.shrink_to(KEPT_BYTES);
             }
-            ready!(self.socket.poll_readable(cx))?;
         }
         Poll::Ready(Ok(ready!(self.socket.poll_receive(cx, &mut self.arrived))? > 0))
     }

@@ -56,12 +56,6 @@ impl UnixSocket {
         Ok(())
     }
 
-    /// Waits until there is something to receive.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.stream()?.poll_read_ready(cx))?.retain_ready();
-        Poll::Ready(Ok(()))
-    }
-
     /// Appends what has arrived; returns how much that is, which is nothing at the end.
     pub(crate) fn poll_receive(
         &self,
@@ -188,7 +182,6 @@ mod tests {
         let later = std::thread::spawn(move || {
             theirs.write_all(b"two").expect("a socket");
         });
-        poll_fn(|cx| socket.poll_readable(cx)).await.expect("a socket");
         arrived.clear();
         assert_eq!((receive(&socket, &mut arrived).await, &arrived[..]), (3, &b"two"[..]));
         later.join().expect("a thread");

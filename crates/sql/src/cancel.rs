@@ -74,6 +74,8 @@ pub(crate) struct Cancel {
     terminated: Notify,
     /// The moment from which on a statement's time is over, and the time that it has; none while no statement with a limit runs.
     deadline: Mutex<Option<(Instant, Duration)>>,
+    /// False if there is no deadline. Only the statement's own thread sets one.
+    has_deadline: AtomicBool,
     /// Odd while the statement is suspended on its worker; counted up by each suspension and its end.
     suspensions: AtomicU32,
     /// Set while the statement sleeps because it was told to.
@@ -98,14 +100,19 @@ impl Cancel {
 
     /// Begins a statement that may take so long: forgets a request that came before it did.
     pub(crate) fn begin(&self, limit: Option<Duration>) {
-        *self.deadline() = limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit)));
+        self.set_deadline(limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit))));
         let kept =
             if self.is_terminated.load(Ordering::SeqCst) { CancelReason::Termination as u8 } else { 0 };
-        self.reason.store(kept, Ordering::SeqCst);
+        if self.reason.load(Ordering::SeqCst) != kept {
+            self.reason.store(kept, Ordering::SeqCst);
+        }
     }
 
     /// Begins the next of the statements that run together: the time that each may take begins anew.
     pub(crate) fn next_statement(&self) {
+        if !self.has_deadline.load(Ordering::Relaxed) {
+            return;
+        }
         if let Some((deadline, limit)) = &mut *self.deadline() {
             *deadline = Instant::now() + *limit;
         }
@@ -113,7 +120,14 @@ impl Cancel {
 
     /// Ends a statement.
     pub(crate) fn end(&self) {
-        *self.deadline() = None;
+        self.set_deadline(None);
+    }
+
+    fn set_deadline(&self, deadline: Option<(Instant, Duration)>) {
+        if deadline.is_some() || self.has_deadline.load(Ordering::Relaxed) {
+            self.has_deadline.store(deadline.is_some(), Ordering::Relaxed);
+            *self.deadline() = deadline;
+        }
     }
 
     fn deadline(&self) -> MutexGuard<'_, Option<(Instant, Duration)>> {

@@ -31,6 +31,7 @@ use crate::database::SqlDatabase;
 use crate::ddl::{Change, Undo};
 use crate::error::SqlError;
 use crate::format::Format;
+use crate::schema::Schema;
 use crate::session::{Session, Taken, now};
 use crate::settings::Settings;
 use crate::sink::{Column, Sink};
@@ -133,6 +134,8 @@ pub struct Connection {
     undos: Vec<Undo>,
     /// The tables that the transaction has loaded in bulk.
     loading: Loading,
+    /// The schema of the last statement.
+    last_schema: Arc<Schema>,
     /// The generation of the schema that the transaction has noted ([`crate::database`]).
     noted: Arc<AtomicU64>,
     statements: ByName<Arc<Prepared>>,
@@ -167,7 +170,8 @@ impl Drop for Connection {
 impl Connection {
     pub(crate) fn new(database: Arc<SqlDatabase>, options: ConnectOptions) -> Result<Connection, SqlError> {
         database.check_login(&options.user)?;
-        let roles = &database.schema().roles;
+        let schema = database.schema();
+        let roles = &schema.roles;
         let user_role = roles.existing(&options.user)?.id;
         let mut settings = Settings::new(&options.user);
         for (name, value) in database.options().settings.iter().chain(&options.settings) {
@@ -183,6 +187,7 @@ impl Connection {
         database.connections().add(options.process_id, &cancel, &activity);
         let mut connection = Connection {
             loading: Loading::new(&database),
+            last_schema: schema,
             database,
             user,
             user_role,
@@ -320,22 +325,29 @@ impl Connection {
 
     /// The facts that statements of the transaction know of the connection.
     fn session(&mut self) -> Arc<Session> {
-        self.session_since(now)
+        match &self.session {
+            Some(session) => Arc::clone(session),
+            None => self.session_since(now()),
+        }
     }
 
-    /// The facts that statements of the transaction know, which begins at a moment if it has not begun yet.
-    fn session_since(&mut self, began: impl FnOnce() -> i64) -> Arc<Session> {
-        if let Some(session) = &self.session {
-            return Arc::clone(session);
+    /// Has the transaction begin at a moment, if it has not begun yet.
+    fn begins_at(&mut self, moment: i64) {
+        if self.session.is_none() {
+            self.session_since(moment);
         }
+    }
+
+    /// The facts that statements of the transaction know, which begins at a moment.
+    fn session_since(&mut self, began: i64) -> Arc<Session> {
         // Another connection may have changed it.
-        self.find_role_again(self.schema().version);
+        self.find_role_again(self.schema_version());
         let (user, role) = self.current_role();
         if let Some(mut last) = self.last_session.take()
             && let Some(facts) = Arc::get_mut(&mut last)
             && (facts.role, &facts.user) == (role, &user)
         {
-            facts.began = began();
+            facts.began = began;
             return Arc::clone(self.session.insert(last));
         }
         let settings = self.given_settings.get_or_insert_with(|| Arc::new(self.settings.clone()));
@@ -345,7 +357,7 @@ impl Connection {
             session_user: Arc::clone(&self.user),
             database: Arc::from(&*self.database.options().name),
             process_id: self.process_id,
-            began: began(),
+            began,
             settings: Arc::clone(settings),
             taken: Arc::clone(&self.taken),
             connections: Arc::clone(self.database.connections()),

@@ -75,6 +75,8 @@ pub struct SqlDatabase {
     options: SqlOptions,
     kept: Kept,
     schema: RwLock<Arc<Schema>>,
+    /// Its version, changed while it is locked.
+    version: AtomicU64,
     sequences: Arc<Sequences>,
     connections: Arc<Connections>,
     counts: Arc<Counts>,
@@ -131,6 +133,7 @@ impl SqlDatabase {
             database,
             options,
             kept,
+            version: AtomicU64::new(schema.version),
             schema: RwLock::new(Arc::new(schema)),
             sequences,
             connections: Arc::default(),
@@ -233,6 +236,11 @@ impl SqlDatabase {
     }
 
     /// The tables as they are now.
+    /// Returns the version of the [schema](Self::schema) that is known now, or of the one before for a moment.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     pub(crate) fn schema(&self) -> Arc<Schema> {
         Arc::clone(&self.schema.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -320,6 +328,7 @@ impl SqlDatabase {
             }
         }
         schema.procedures = Arc::clone(&published.procedures);
+        self.version.store(schema.version, Ordering::Release);
         *published = Arc::new(schema);
         drop(published);
         self.changed.notify_waiters();

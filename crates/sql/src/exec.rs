@@ -89,16 +89,18 @@ impl Request {
     ) -> Result<Answer, Fail> {
         let mut exec = Exec {
             tx,
-            plan: Arc::clone(&self.plan),
-            env: self.env.clone(),
-            cancel: Arc::clone(&self.cancel),
-            sequences: Arc::clone(&self.sequences),
+            plan: &self.plan,
+            env: Cow::Borrowed(&self.env),
+            cancel: &self.cancel,
+            sequences: &self.sequences,
             ticks: 0,
             ahead,
-            profile: self.profile.clone(),
+            profile: self.profile.as_ref(),
         };
         exec.env.session.begin_attempt();
-        exec.env.subqueries = vec![None; self.plan.subqueries];
+        if self.plan.subqueries > 0 {
+            exec.env.to_mut().subqueries = vec![None; self.plan.subqueries];
+        }
         self.cancel.until(exec.work(self)).await
     }
 
@@ -126,16 +128,17 @@ fn raised(abort: Abort) -> Fail {
 /// A statement that runs.
 struct Exec<'t, 'w> {
     tx: Option<&'t mut Tx<'w>>,
-    plan: Arc<Plan>,
-    env: Env,
-    cancel: Arc<Cancel>,
-    sequences: Arc<Sequences>,
+    plan: &'t Arc<Plan>,
+    /// That of the request, until rows of subqueries are added to it.
+    env: Cow<'t, Env>,
+    cancel: &'t Arc<Cancel>,
+    sequences: &'t Arc<Sequences>,
     /// Counts rows between looks at whether the statement was cancelled.
     ticks: u32,
     /// The row that was looked up ahead of the statement, or that there is none; nothing if it was not looked up.
     ahead: Option<Option<DynRow>>,
     /// The place for measures of the parts of the plan, if they are asked for.
-    profile: Option<Arc<Profile>>,
+    profile: Option<&'t Arc<Profile>>,
 }
 
 /// The tag of TRUNCATE.
@@ -156,7 +159,7 @@ pub(crate) fn too_many_rows() -> SqlError {
 
 impl<'w> Exec<'_, 'w> {
     async fn work(&mut self, request: &Request) -> Result<Answer, Fail> {
-        let plan = Arc::clone(&self.plan);
+        let plan = self.plan;
         for table in &plan.tables {
             if table.is_closed.load(Ordering::SeqCst) {
                 return Err(Abort::explained(
@@ -195,7 +198,7 @@ impl<'w> Exec<'_, 'w> {
                 (None, Cow::Borrowed(TRUNCATED))
             }
             Work::Call(call) => {
-                let call = match self.env.call.take() {
+                let call = match self.env.call.clone() {
                     Some(prepared) => prepared,
                     None => call.prepare(&self.env)?,
                 };
@@ -268,10 +271,10 @@ impl<'w> Exec<'_, 'w> {
             if !subquery.is_correlated && self.env.subqueries[subquery.slot].is_some() {
                 continue;
             }
-            self.env.outer.push(Arc::new(row.to_vec()));
+            self.env.to_mut().outer.push(Arc::new(row.to_vec()));
             let rows = self.rows(&subquery.query.root, None).await;
-            self.env.outer.pop();
-            self.env.subqueries[subquery.slot] = Some(Arc::new(rows?));
+            self.env.to_mut().outer.pop();
+            self.env.to_mut().subqueries[subquery.slot] = Some(Arc::new(rows?));
         }
         Ok(())
     }
@@ -293,7 +296,7 @@ impl<'w> Exec<'_, 'w> {
     #[cold]
     async fn eval_waiting(&mut self, expr: &Expr, row: &[Value], mut error: SqlError) -> Result<Value, Fail> {
         loop {
-            let sequences = Arc::clone(&self.sequences);
+            let sequences = Arc::clone(self.sequences);
             let schema = Arc::clone(&self.env.schema);
             if error.code == NEEDS_BLOCK {
                 let sequence = Arc::clone(schema.sequence(&error.message)?);

@@ -3,12 +3,13 @@
 //! Owns: the values of `current_user` and the like, and what functions of a statement have done to the session: numbers taken from
 //! sequences, settings, advisory locks. Never: changes a setting; the connection does when the statement has ended.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use atrapos::Database;
+use atrapos::{Clock, Database, Ticks};
 
 use crate::advisory::Request;
 use crate::cancel::Connections;
@@ -222,8 +223,63 @@ impl Random {
     }
 }
 
+/// The time for which a thread tells moments by the processor's clock before it reads the system's again, which costs several times as much. Within
+/// it the two differ by a microsecond, unless the system's is set.
+const READ_EVERY: Duration = Duration::from_millis(1);
+
+/// The nanoseconds within which two clocks are read at the same time.
+const SAME: u64 = 1_000;
+
+/// The nanoseconds by which moments may be ahead of the system's clock, without it having been set back.
+const MOST_AHEAD: u64 = 10_000;
+
+thread_local! {
+    /// The time at which this thread last read the system's clock, and the nanoseconds since 1970-01-01 that it told.
+    static READ: Cell<Option<(Ticks, u64)>> = const { Cell::new(None) };
+}
+
 /// The moment that it is now, in microseconds since 1970-01-01.
 pub(crate) fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    let clock = Clock::real();
+    let ticks = clock.now();
+    let expected = READ.get().map(|(read, told)| (clock.ns(ticks.since(read)), told));
+    let nanoseconds = match expected {
+        Some((since, told)) if Duration::from_nanos(since) < READ_EVERY => told + since,
+        expected => {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let read = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+            // Time does not go back because the two differ a little.
+            let expected = expected.map_or(read, |(since, told)| told.saturating_add(since));
+            let is_ahead = expected > read && expected - read <= MOST_AHEAD;
+            let told = if is_ahead { expected } else { read };
+            // Both clocks were read at the same time, or are read once more by whoever asks next.
+            let is_same = clock.ns(clock.now().since(ticks)) <= SAME;
+            READ.set(is_same.then_some((ticks, told)));
+            told
+        }
+    };
+    (nanoseconds / 1000) as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_do_not_go_back_and_are_those_of_the_system() {
+        let system =
+            || i64::try_from(SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_micros());
+        let before = system().expect("a time before the year 292,000");
+        let mut last = now();
+        let first = last;
+        // Until its clock has been read again several times.
+        while last - first < 5 * i64::try_from(READ_EVERY.as_micros()).expect("a short time") {
+            let next = now();
+            assert!(next >= last, "{next} after {last}");
+            last = next;
+        }
+        let after = system().expect("a time before the year 292,000");
+        let tolerated = i64::try_from(MOST_AHEAD / 1000).expect("a short time") + 1;
+        assert!(before - tolerated <= first && last <= after + tolerated, "{before} {first} {last} {after}");
+    }
 }

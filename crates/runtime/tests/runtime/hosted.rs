@@ -23,6 +23,8 @@ struct Host {
     polls: AtomicUsize,
     /// Set if the host refuses.
     refuses: bool,
+    /// Tasks that a task of the host wakes, on the thread that polls the pump.
+    sleepers: Mutex<Vec<Waker>>,
 }
 
 thread_local! {
@@ -72,6 +74,9 @@ impl ThreadHost for Host {
                 if pump.as_mut().poll(&mut context).is_ready() {
                     return;
                 }
+                let sleepers =
+                    std::mem::take(&mut *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+                sleepers.into_iter().for_each(Waker::wake);
                 continue;
             }
             match late {
@@ -157,4 +162,39 @@ fn requests_wake_hosted_workers() {
         .expect("the runtime runs");
     let report = runtime.shutdown(Duration::from_millis(20));
     assert!(!report.drained && report.tasks_dropped == 1 && report.shards_leaked == 0, "{report:?}");
+}
+
+/// A task of the host wakes one of a worker on its own thread, after the pump has gone to sleep: a wake-up that is lost would hang the test.
+#[test]
+fn tasks_of_the_host_wake_those_of_its_workers() {
+    const ROUNDS: usize = 500;
+    for (workers, threads) in [(1, 1), (3, 1), (2, 2)] {
+        let (runtime, host) = start(workers, threads, false);
+        let asked = (0..workers).map(|worker| {
+            let host = Arc::clone(&host);
+            let worker = WorkerId(u16::try_from(worker).expect("few workers"));
+            let answer = runtime.handle().request(worker, move |here, sender| {
+                here.spawn(async move {
+                    for _ in 0..ROUNDS {
+                        let mut woken = false;
+                        std::future::poll_fn(|context| {
+                            if std::mem::replace(&mut woken, true) {
+                                return Poll::Ready(());
+                            }
+                            let mut sleepers = host.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                            sleepers.push(context.waker().clone());
+                            Poll::Pending
+                        })
+                        .await;
+                    }
+                    sender.send(ROUNDS);
+                });
+            });
+            answer.expect("the runtime runs")
+        });
+        let answers: Vec<_> = asked.collect();
+        assert!(answers.into_iter().all(|answer| answer.wait() == Ok(ROUNDS)));
+        let report = runtime.shutdown(Duration::from_secs(600));
+        assert!(report.drained && report.shards_leaked == 0, "{report:?}");
+    }
 }

@@ -79,6 +79,11 @@ impl<'a> Body<'a> {
 
     /// Takes a string that ends with a zero byte.
     pub(crate) fn string(&mut self) -> Result<&'a str, Malformed> {
+        // The names of most portals and statements are empty.
+        if let [0, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok("");
+        }
         let end = self
             .rest
             .iter()

@@ -233,7 +233,7 @@ impl Connection {
             }
             let mut changed = std::pin::pin!(database.changed());
             changed.as_mut().enable();
-            if is_closed() && self.schema().version == schema.version {
+            if is_closed() && self.schema_version() == schema.version {
                 changed.await;
             }
         }

@@ -121,7 +121,7 @@ impl Connection {
     fn known(&self, text: &str, types: &[u32]) -> Option<Arc<Prepared>> {
         let known = self.known.get(text).filter(|known| known.types == types)?;
         let is_current =
-            known.prepared.plan.as_ref().is_some_and(|plan| plan.version == self.schema().version);
+            known.prepared.plan.as_ref().is_some_and(|plan| plan.version == self.schema_version());
         is_current.then(|| Arc::clone(&known.prepared))
     }
 
@@ -195,7 +195,7 @@ impl Connection {
     ) -> Result<(CachedPlan, Option<Vec<Column>>), SqlError> {
         let mut prepared = Arc::clone(self.prepared(name)?);
         if let (Some(plan), Some(tree)) = (&prepared.plan, &prepared.statement)
-            && plan.version != self.schema().version
+            && plan.version != self.schema_version()
         {
             prepared = self.prepare_again(name, &prepared, tree.clone()).await?;
         }
@@ -255,7 +255,7 @@ impl Connection {
         if !prepared.statement.as_ref().is_none_or(ends_transaction) {
             self.refuse_failed()?;
         }
-        let version = self.schema().version;
+        let version = self.schema_version();
         if let (Some(plan), Some(tree)) = (&prepared.plan, &prepared.statement)
             && plan.version != version
         {
@@ -276,7 +276,7 @@ impl Connection {
         result_formats: &[Format],
     ) -> bool {
         let Some(prepared) = self.statements.get(statement).cloned() else { return false };
-        let is_current = prepared.plan.as_ref().is_none_or(|plan| plan.version == self.schema().version);
+        let is_current = prepared.plan.as_ref().is_none_or(|plan| plan.version == self.schema_version());
         if !is_current || self.kind == Kind::Failed {
             return false;
         }
@@ -558,8 +558,8 @@ impl Connection {
         if self.has_deferred() {
             done = Box::pin(self.run_waiting(true, sink)).await;
         }
-        if done.is_ok() {
-            done = self.end_implicit(true).await;
+        if done.is_ok() && matches!(self.kind, Kind::None | Kind::Implicit) {
+            done = Box::pin(self.end(true)).await;
         }
         self.tell_activity();
         done

@@ -111,6 +111,11 @@ impl Loading {
         schema
     }
 
+    /// The version of that schema.
+    fn version(&self) -> u64 {
+        if self.tables.is_empty() { self.database.version() } else { self.schema().version }
+    }
+
     fn changed(&mut self) {
         *self.overlay.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -323,6 +328,19 @@ impl Connection {
     /// The tables as the connection has them: a transaction that has loaded some in bulk has these for itself.
     pub(super) fn schema(&self) -> Arc<Schema> {
         self.loading.schema()
+    }
+
+    /// The version of the [schema](Connection::schema).
+    pub(super) fn schema_version(&self) -> u64 {
+        self.loading.version()
+    }
+
+    /// The schema as [`schema`](Connection::schema) returns it: most often that of the statement before.
+    pub(super) fn known_schema(&mut self) -> &Arc<Schema> {
+        if self.last_schema.version != self.schema_version() {
+            self.last_schema = self.schema();
+        }
+        &self.last_schema
     }
 
     /// Returns true if the transaction itself has loaded the table in bulk, and set no savepoint since.

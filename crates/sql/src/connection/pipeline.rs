@@ -98,7 +98,7 @@ impl Connection {
         let mut waiting = std::mem::take(&mut self.deferred);
         if let Some(last) = waiting.last() {
             let began = self.activity.begins(&last.prepared.text);
-            self.session_since(|| began);
+            self.begins_at(began);
         }
         self.cancel.begin(self.settings.limits().statement);
         let done = self.run_parts(&waiting, ends, sink).await;
@@ -159,11 +159,14 @@ impl Connection {
 
     async fn run_all(&mut self, plans: &[CachedPlan], waiting: &[Deferred], ends: bool) -> Answers {
         let mut requests = Vec::with_capacity(waiting.len());
-        let (schema, session) = (self.schema(), self.session());
+        // All know the same; the last one takes what the others have copies of.
+        let mut facts = Some((Arc::clone(self.known_schema()), self.session()));
         for (at, statement) in waiting.iter().enumerate() {
             let Some(plan) = plans.get(at).or(statement.prepared.plan.as_ref()) else { continue };
+            let known = if at + 1 == waiting.len() { facts.take() } else { facts.clone() };
+            let Some(known) = known else { break };
             let (params, formats) = (Arc::clone(&statement.params), Arc::clone(&statement.formats));
-            match self.request(plan, params, formats, (&schema, &session)) {
+            match self.request(plan, params, formats, known) {
                 Ok(request) => requests.push(request),
                 Err(error) => {
                     // Those before it are run all the same.

@@ -55,7 +55,7 @@ impl Connection {
         if self.kind == super::Kind::Failed {
             return None;
         }
-        let version = self.schema().version;
+        let version = self.schema_version();
         self.plans.get(text).filter(|cached| cached.version == version).cloned()
     }
 
@@ -68,7 +68,7 @@ impl Connection {
             return None;
         }
         let lifted = lift(text)?;
-        let version = self.schema().version;
+        let version = self.schema_version();
         let known = self.lifted.get(&lifted.key);
         let planned = match known {
             Some(None) => return None,
@@ -131,7 +131,7 @@ impl Connection {
                 let mut changed = std::pin::pin!(database.changed());
                 // What changes after this is told of, what changed before is seen.
                 changed.as_mut().enable();
-                if is_closed() && self.schema().version == schema.version {
+                if is_closed() && self.schema_version() == schema.version {
                     changed.await;
                 }
                 continue;

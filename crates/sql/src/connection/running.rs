@@ -84,8 +84,8 @@ impl Connection {
         ends: bool,
     ) -> Result<Answer, SqlError> {
         self.refuse_failed()?;
-        let (schema, session) = (self.schema(), self.session());
-        let mut request = self.request(planned, params, formats, (&schema, &session))?;
+        let facts = (Arc::clone(self.known_schema()), self.session());
+        let mut request = self.request(planned, params, formats, facts)?;
         if planned.plan.tells_of_locks {
             request.env.locks = Some(Box::pin(self.look(Database::locks)).await?);
         }
@@ -120,18 +120,18 @@ impl Connection {
         self.run_requests(vec![request], ends).await.only()
     }
 
-    /// All that a plan needs to be run but what is told of the whole database.
+    /// All that a plan needs to be run, in this schema and with these facts, but what is told of the whole database.
     pub(super) fn request(
         &mut self,
         planned: &CachedPlan,
         params: Arc<[Value]>,
         formats: Arc<[Format]>,
-        (schema, session): (&Arc<Schema>, &Arc<Session>),
+        (schema, session): (Arc<Schema>, Arc<Session>),
     ) -> Result<Request, SqlError> {
-        self.check_needs(schema, &planned.plan.needs)?;
+        self.check_needs(&schema, &planned.plan.needs)?;
         Ok(Request {
             plan: Arc::clone(&planned.plan),
-            env: Env::new(params, Arc::clone(session), Arc::clone(schema)),
+            env: Env::new(params, session, schema),
             formats,
             cancel: Arc::clone(&self.cancel),
             sequences: Arc::clone(self.database.sequences()),

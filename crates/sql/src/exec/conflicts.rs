@@ -127,7 +127,7 @@ impl Exec<'_, '_> {
             return Ok(None);
         }
         let Some(key) = stored_key(table, &row, &self.env)? else { return Ok(None) };
-        let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
+        let (plan, env) = (Arc::clone(self.plan), Env::clone(&self.env));
         let decide = move |stored: &DynRow| {
             let Work::Insert(insert) = &plan.work else { return Ok((Revision::Keep, Ok(None))) };
             let both = beside(&insert.table, stored, row)?;

@@ -1,6 +1,7 @@
 //! Nodes that work on rows: filters, joins, groups, orders, set operations.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,7 +26,7 @@ enum Inner<'a> {
 impl Exec<'_, '_> {
     /// The rows of a node; `limit` says how many of them are enough.
     pub(super) fn rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
-        let Some(profile) = self.profile.clone() else { return self.node_rows(node, limit) };
+        let Some(profile) = self.profile else { return self.node_rows(node, limit) };
         Box::pin(async move {
             let began = Instant::now();
             let rows = self.node_rows(node, limit).await?;
@@ -35,73 +36,74 @@ impl Exec<'_, '_> {
     }
 
     fn node_rows<'a>(&'a mut self, node: &'a Node, limit: Option<usize>) -> Boxed<'a, Vec<Row>> {
-        Box::pin(async move {
-            match node {
-                Node::Values(rows) => {
-                    let mut evaluated = Vec::with_capacity(rows.len());
-                    for exprs in rows {
-                        self.resolve_in(exprs, &[]).await?;
-                        evaluated.push(self.eval_all(exprs, &[]).await?);
-                    }
-                    Ok(evaluated)
-                }
-                Node::Scan(scan) => self.scan(scan, limit).await,
-                Node::Virtual(table) => Ok(catalogs::rows(*table, &self.env)),
-                Node::Rows(function, arguments) => self.function_rows(*function, arguments, limit).await,
-                Node::Ordinality(input) => {
-                    let rows = self.rows(input, limit).await?;
-                    Ok(numbered(rows))
-                }
-                Node::Filter(input, condition) => {
-                    let rows = self.rows(input, None).await?;
-                    self.filter(rows, condition).await
-                }
-                Node::Project(input, exprs) => {
-                    let rows = self.rows(input, limit).await?;
-                    self.project(rows, exprs).await
-                }
-                Node::Join { left, right, kind, left_width, right_width, keys, on } => {
-                    let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
-                    self.join(left, &right, *kind, (*left_width, *right_width), keys, on.as_ref()).await
-                }
-                Node::Lookup { left, right, kind, on } => {
-                    let width = right.table.columns.len();
-                    self.nested(left, Inner::Scan(right), *kind, width, on.as_ref()).await
-                }
-                Node::Lateral { left, right, kind, right_width, on } => {
-                    self.nested(left, Inner::Node(right), *kind, *right_width, on.as_ref()).await
-                }
-                Node::Aggregate { input, groups, calls } => self.aggregate(input, groups, calls).await,
-                Node::Window { input, calls } => self.windows(input, calls).await,
-                Node::ProjectSet { input, functions } => self.project_set(input, functions).await,
-                Node::Sort(input, keys) => self.sorted(input, keys, limit).await,
-                Node::Distinct(input, on) => {
-                    let rows = self.rows(input, None).await?;
-                    self.distinct(rows, on).await
-                }
-                Node::Limit { input, limit, offset } => {
-                    self.limit(input, limit.as_ref(), offset.as_ref()).await
-                }
-                Node::Append(parts) => {
-                    let mut rows = Vec::new();
-                    for part in parts {
-                        rows.append(&mut self.rows(part, None).await?);
-                    }
-                    Ok(rows)
-                }
-                Node::Combine { left, right, keep, all } => {
-                    let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
-                    Ok(combine(left, right, *keep, *all))
-                }
-                Node::Recursive { base, step, slot, inner, distinct } => {
-                    self.recursive(base, step, *slot, inner.clone(), *distinct).await
-                }
-                Node::Working(slot) => {
-                    let rows = self.env.subqueries.get(*slot).and_then(Option::as_ref);
-                    Ok(rows.map_or_else(Vec::new, |rows| rows.to_vec()))
-                }
+        // Each in a box of its own size: the room of the largest would be copied for the smallest.
+        match node {
+            Node::Values(rows) => Box::pin(self.value_rows(rows)),
+            Node::Scan(scan) => Box::pin(self.scan(scan, limit)),
+            Node::Virtual(table) => Box::pin(ready(Ok(catalogs::rows(*table, &self.env)))),
+            Node::Rows(function, arguments) => Box::pin(self.function_rows(*function, arguments, limit)),
+            Node::Ordinality(input) => Box::pin(async move {
+                let rows = self.rows(input, limit).await?;
+                Ok(numbered(rows))
+            }),
+            Node::Filter(input, condition) => Box::pin(async move {
+                let rows = self.rows(input, None).await?;
+                self.filter(rows, condition).await
+            }),
+            Node::Project(input, exprs) => Box::pin(async move {
+                let rows = self.rows(input, limit).await?;
+                self.project(rows, exprs).await
+            }),
+            Node::Join { left, right, kind, left_width, right_width, keys, on } => Box::pin(async move {
+                let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
+                self.join(left, &right, *kind, (*left_width, *right_width), keys, on.as_ref()).await
+            }),
+            Node::Lookup { left, right, kind, on } => Box::pin(async move {
+                let width = right.table.columns.len();
+                self.nested(left, Inner::Scan(right), *kind, width, on.as_ref()).await
+            }),
+            Node::Lateral { left, right, kind, right_width, on } => {
+                Box::pin(self.nested(left, Inner::Node(right), *kind, *right_width, on.as_ref()))
             }
-        })
+            Node::Aggregate { input, groups, calls } => Box::pin(self.aggregate(input, groups, calls)),
+            Node::Window { input, calls } => Box::pin(self.windows(input, calls)),
+            Node::ProjectSet { input, functions } => Box::pin(self.project_set(input, functions)),
+            Node::Sort(input, keys) => Box::pin(self.sorted(input, keys, limit)),
+            Node::Distinct(input, on) => Box::pin(async move {
+                let rows = self.rows(input, None).await?;
+                self.distinct(rows, on).await
+            }),
+            Node::Limit { input, limit, offset } => {
+                Box::pin(self.limit(input, limit.as_ref(), offset.as_ref()))
+            }
+            Node::Append(parts) => Box::pin(async move {
+                let mut rows = Vec::new();
+                for part in parts {
+                    rows.append(&mut self.rows(part, None).await?);
+                }
+                Ok(rows)
+            }),
+            Node::Combine { left, right, keep, all } => Box::pin(async move {
+                let (left, right) = (self.rows(left, None).await?, self.rows(right, None).await?);
+                Ok(combine(left, right, *keep, *all))
+            }),
+            Node::Recursive { base, step, slot, inner, distinct } => {
+                Box::pin(self.recursive(base, step, *slot, inner.clone(), *distinct))
+            }
+            Node::Working(slot) => Box::pin(async move {
+                let rows = self.env.subqueries.get(*slot).and_then(Option::as_ref);
+                Ok(rows.map_or_else(Vec::new, |rows| rows.to_vec()))
+            }),
+        }
+    }
+
+    async fn value_rows(&mut self, rows: &[Vec<Expr>]) -> Result<Vec<Row>, Fail> {
+        let mut evaluated = Vec::with_capacity(rows.len());
+        for exprs in rows {
+            self.resolve_in(exprs, &[]).await?;
+            evaluated.push(self.eval_all(exprs, &[]).await?);
+        }
+        Ok(evaluated)
     }
 
     /// The rows of a node in an order; `limit` says how many of them are enough.
@@ -164,8 +166,8 @@ impl Exec<'_, '_> {
             if all.len() > MAX_ROWS {
                 return Err(too_many_rows().into());
             }
-            self.env.subqueries[slot] = Some(Arc::new(added));
-            self.env.subqueries[inner.clone()].fill(None);
+            self.env.to_mut().subqueries[slot] = Some(Arc::new(added));
+            self.env.to_mut().subqueries[inner.clone()].fill(None);
             added = self.rows(step, None).await?;
         }
     }
@@ -369,12 +371,12 @@ impl Exec<'_, '_> {
             if self.tick()? {
                 self.pause().await;
             }
-            self.env.outer.push(Arc::new(row.clone()));
+            self.env.to_mut().outer.push(Arc::new(row.clone()));
             let found = match right {
                 Inner::Scan(scan) => self.scan(scan, None).await,
                 Inner::Node(node) => self.rows(node, None).await,
             };
-            self.env.outer.pop();
+            self.env.to_mut().outer.pop();
             self.join_row(row, found?, kind, right_width, on, &mut joined)?;
         }
         Ok(joined)

@@ -111,7 +111,7 @@ impl Exec<'_, '_> {
     ) -> Result<Vec<Found>, Fail> {
         let began = self.profile.as_ref().map(|_| Instant::now());
         let found = self.find_unmeasured(scan, limit, with_keys).await?;
-        if let (Some(profile), Some(began)) = (&self.profile, began) {
+        if let (Some(profile), Some(began)) = (self.profile, began) {
             profile.note(scan, found.len(), began);
         }
         Ok(found)
@@ -247,8 +247,8 @@ impl Exec<'_, '_> {
             table: Arc::clone(&scan.table),
             columns: scan.columns.clone(),
             filter: filter.cloned(),
-            env: self.env.clone(),
-            cancel: Arc::clone(&self.cancel),
+            env: Env::clone(&self.env),
+            cancel: Arc::clone(self.cancel),
             failed: None,
             rows: 0,
             last: None,
@@ -291,7 +291,7 @@ impl Exec<'_, '_> {
         }
         let Way::Range(range) = way(scan, &self.env)? else { return Ok(None) };
         let states: Vec<State> = calls.iter().map(|_| State::new()).collect();
-        let (env, owned) = (self.env.clone(), calls.to_vec());
+        let (env, owned) = (Env::clone(&self.env), calls.to_vec());
         let take = move |states: &mut Vec<State>, _: &TableEntry, _: &DynRow, values: Row| {
             for (state, call) in states.iter_mut().zip(&owned) {
                 state.add(call, &env, &values)?;

@@ -8,9 +8,9 @@
 //! and its own statements between them only read.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use atrapos::{DynRow, Tx};
+use atrapos::{Clock, DynRow, Ticks, Tx};
 use smallvec::SmallVec;
 
 use super::scan::decode;
@@ -37,17 +37,37 @@ pub(crate) struct Ran {
 /// Runs statements, one after the other, up to the first that fails.
 pub(crate) async fn run_all(requests: &[Request], tx: &mut Tx<'_>) -> Ran {
     let mut answers = Vec::with_capacity(requests.len());
-    let mut began = Instant::now();
-    let failed = run_each(requests, tx, &mut answers, &mut began).await.err();
-    Ran { answers, failed: failed.map(|fail| (fail, began.elapsed())) }
+    let mut watch = StopWatch::start();
+    let failed = run_each(requests, tx, &mut answers, &mut watch).await.err();
+    Ran { answers, failed: failed.map(|fail| (fail, watch.lap())) }
 }
 
-/// Runs statements; `began` is when the one that runs has begun.
+/// Measures statements that run one after the other.
+struct StopWatch {
+    clock: Clock,
+    /// The time at which the one that runs has begun.
+    began: Ticks,
+}
+
+impl StopWatch {
+    fn start() -> StopWatch {
+        let clock = Clock::real();
+        StopWatch { began: clock.now(), clock }
+    }
+
+    /// Ends a statement, and begins the next one; returns the time that it took.
+    fn lap(&mut self) -> Duration {
+        let now = self.clock.now();
+        Duration::from_nanos(self.clock.ns(now.since(std::mem::replace(&mut self.began, now))))
+    }
+}
+
+/// Runs statements up to the first that fails; `watch` measures each.
 async fn run_each(
     requests: &[Request],
     tx: &mut Tx<'_>,
     answers: &mut Vec<Answer>,
-    began: &mut Instant,
+    watch: &mut StopWatch,
 ) -> Result<(), Fail> {
     let (mut rest, mut bytes) = (requests, 0);
     while !rest.is_empty() {
@@ -63,9 +83,7 @@ async fn run_each(
                 // In a box: what is known needs no room for it.
                 None => Box::pin(request.run(Some(tx), row)).await?,
             };
-            let ended = Instant::now();
-            answer.took = ended.duration_since(*began);
-            *began = ended;
+            answer.took = watch.lap();
             bytes += answer.messages.len();
             answers.push(answer);
             if bytes > MOST_BYTES {

@@ -104,6 +104,13 @@ impl Exec<'_, '_> {
             };
             return self.update_by_key(update, key).await;
         }
+        // In a box: a change by a key needs no room for it.
+        Box::pin(self.update_found(update)).await
+    }
+
+    /// Updates the rows that are found: all are, before any is written.
+    async fn update_found(&mut self, update: &Update) -> Returned {
+        let table = &update.scan.table;
         let found = self.found(&update.scan, update.from.as_ref()).await?;
         // Subqueries read the rows of before the statement, so all are evaluated before any is written.
         let changed = self.changed(update, found).await?;
@@ -177,7 +184,7 @@ impl Exec<'_, '_> {
     /// Updates one row by its key: one action on its owner.
     async fn update_by_key(&mut self, update: &Update, key: Vec<Stored>) -> Returned {
         let began = self.profile.as_ref().map(|_| Instant::now());
-        let (plan, env) = (Arc::clone(&self.plan), self.env.clone());
+        let (plan, env) = (Arc::clone(self.plan), Env::clone(&self.env));
         let decide = move |stored: &DynRow| decide_update(&plan, &env, stored);
         let done = self.tx()?.revise_row(&update.scan.table.handle, &key, decide).await;
         let row = done.map_err(|abort| explain(&self.env.schema, &update.scan.table, &[], abort))?;
@@ -187,7 +194,7 @@ impl Exec<'_, '_> {
             count = 1;
             self.return_row(update.returning.as_ref(), &row, &mut returned)?;
         }
-        if let (Some(profile), Some(began)) = (&self.profile, began) {
+        if let (Some(profile), Some(began)) = (self.profile, began) {
             profile.note(&update.scan, count, began);
         }
         Ok((count, update.returning.as_ref().map(|_| returned)))
