@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use atrapos::{Clock, Database, Ticks};
+use atrapos::{Clock, Database};
 
 use crate::advisory::Request;
 use crate::cancel::Connections;
@@ -223,9 +223,8 @@ impl Random {
     }
 }
 
-/// The time for which a thread tells moments by the processor's clock before it reads the system's again, which costs several times as much. Within
-/// it the two differ by a microsecond, unless the system's is set.
-const READ_EVERY: Duration = Duration::from_millis(1);
+/// The nanoseconds for which a thread tells moments by the processor's clock before it reads the system's again, which costs several times as much.
+const READ_EVERY: u64 = 1_000_000;
 
 /// The nanoseconds within which two clocks are read at the same time.
 const SAME: u64 = 1_000;
@@ -233,53 +232,95 @@ const SAME: u64 = 1_000;
 /// The nanoseconds by which moments may be ahead of the system's clock, without it having been set back.
 const MOST_AHEAD: u64 = 10_000;
 
-thread_local! {
-    /// The time at which this thread last read the system's clock, and the nanoseconds since 1970-01-01 that it told.
-    static READ: Cell<Option<(Ticks, u64)>> = const { Cell::new(None) };
+/// A reading of the system's clock. All of it is in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    /// The processor's time of the reading.
+    at: u64,
+    /// The time since 1970-01-01 that the system told.
+    told: u64,
+    /// The least moment that is told after it: time does not go back because the two clocks differ a little.
+    least: u64,
 }
 
-/// The moment that it is now, in microseconds since 1970-01-01.
+impl Reading {
+    fn new(at: u64, told: u64, before: Option<Reading>) -> Reading {
+        let expected = before.map_or(0, |before| before.moment(at));
+        let is_ahead = expected > told && expected - told <= MOST_AHEAD;
+        Reading { at, told, least: if is_ahead { expected } else { 0 } }
+    }
+
+    /// The moment of a processor's time after the reading.
+    fn moment(&self, at: u64) -> u64 {
+        self.told.saturating_add(at.saturating_sub(self.at)).max(self.least)
+    }
+}
+
+thread_local! {
+    /// The reading by which this thread tells moments.
+    static READING: Cell<Option<Reading>> = const { Cell::new(None) };
+}
+
+/// The moment that it is now, in microseconds since 1970-01-01. It is at most [`MOST_AHEAD`] off the system's clock, but for
+/// [`READ_EVERY`] after that was set.
 pub(crate) fn now() -> i64 {
     let clock = Clock::real();
-    let ticks = clock.now();
-    let expected = READ.get().map(|(read, told)| (clock.ns(ticks.since(read)), told));
-    let nanoseconds = match expected {
-        Some((since, told)) if Duration::from_nanos(since) < READ_EVERY => told + since,
-        expected => {
+    let at = clock.ns(clock.now());
+    let reading = match READING.get() {
+        Some(reading) if at.saturating_sub(reading.at) < READ_EVERY => reading,
+        before => {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            let read = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
-            // Time does not go back because the two differ a little.
-            let expected = expected.map_or(read, |(since, told)| told.saturating_add(since));
-            let is_ahead = expected > read && expected - read <= MOST_AHEAD;
-            let told = if is_ahead { expected } else { read };
-            // Both clocks were read at the same time, or are read once more by whoever asks next.
-            let is_same = clock.ns(clock.now().since(ticks)) <= SAME;
-            READ.set(is_same.then_some((ticks, told)));
-            told
+            let told = since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+            let reading = Reading::new(at, told, before);
+            // If the two clocks were not read at the same time, whoever asks next reads them again.
+            let is_same = clock.ns(clock.now()).saturating_sub(at) <= SAME;
+            READING.set(is_same.then_some(reading));
+            reading
         }
     };
-    (nanoseconds / 1000) as i64
+    (reading.moment(at) / 1000) as i64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A processor's clock that is too fast or too slow by a ten-thousandth, for ten seconds.
     #[test]
-    fn moments_do_not_go_back_and_are_those_of_the_system() {
-        let system =
-            || i64::try_from(SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_micros());
-        let before = system().expect("a time before the year 292,000");
-        let mut last = now();
-        let first = last;
-        // Until its clock has been read again several times.
-        while last - first < 5 * i64::try_from(READ_EVERY.as_micros()).expect("a short time") {
-            let next = now();
-            assert!(next >= last, "{next} after {last}");
-            last = next;
+    fn moments_neither_go_back_nor_run_away() {
+        for rate in [9_999, 10_000, 10_001] {
+            let mut reading = Reading::new(0, 1 << 60, None);
+            let mut last = reading.moment(0);
+            for step in 1..100_000_u64 {
+                let system = step * 100_000;
+                let (at, system) = (system / 10_000 * rate, (1 << 60) + system);
+                if at - reading.at >= READ_EVERY {
+                    reading = Reading::new(at, system, Some(reading));
+                }
+                let moment = reading.moment(at);
+                assert!(moment >= last && moment.abs_diff(system) <= MOST_AHEAD, "{rate} {step}");
+                last = moment;
+            }
         }
-        let after = system().expect("a time before the year 292,000");
-        let tolerated = i64::try_from(MOST_AHEAD / 1000).expect("a short time") + 1;
-        assert!(before - tolerated <= first && last <= after + tolerated, "{before} {first} {last} {after}");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_followed() {
+        let before = Reading::new(0, 10_000_000_000, None);
+        for set in [5_000_000_000, 20_000_000_000] {
+            let after = Reading::new(READ_EVERY, set, Some(before));
+            assert_eq!(after.moment(READ_EVERY + 7), set + 7);
+        }
+    }
+
+    #[test]
+    fn moments_are_those_of_the_system() {
+        let system = || SystemTime::UNIX_EPOCH.elapsed().expect("a time after 1970").as_nanos();
+        let tolerated = u128::from(MOST_AHEAD) + 1_000;
+        for _ in 0..10_000 {
+            let (before, now, after) = (system(), now(), system());
+            let now = u128::try_from(now).expect("a time after 1970") * 1_000;
+            assert!(before <= now + tolerated && now <= after + tolerated, "{before} {now} {after}");
+        }
     }
 }

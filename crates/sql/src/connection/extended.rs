@@ -558,8 +558,8 @@ impl Connection {
         if self.has_deferred() {
             done = Box::pin(self.run_waiting(true, sink)).await;
         }
-        if done.is_ok() && matches!(self.kind, Kind::None | Kind::Implicit) {
-            done = Box::pin(self.end(true)).await;
+        if done.is_ok() {
+            done = self.end_implicit(true).await;
         }
         self.tell_activity();
         done

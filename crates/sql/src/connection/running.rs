@@ -239,7 +239,8 @@ impl Connection {
     pub(super) async fn end_implicit(&mut self, commits: bool) -> Result<(), SqlError> {
         match self.kind {
             Kind::Explicit | Kind::Failed => Ok(()),
-            Kind::None | Kind::Implicit => self.end(commits).await,
+            // In a box: most often there is nothing to end.
+            Kind::None | Kind::Implicit => Box::pin(self.end(commits)).await,
         }
     }
 
