@@ -23,7 +23,7 @@ struct Host {
     polls: AtomicUsize,
     /// Set if the host refuses.
     refuses: bool,
-    /// Tasks that a task of the host wakes, on the thread that polls the pump.
+    /// Tasks that a task of the host wakes while the pump sleeps, on the thread that polls the pump.
     sleepers: Mutex<Vec<Waker>>,
 }
 
@@ -74,9 +74,13 @@ impl ThreadHost for Host {
                 if pump.as_mut().poll(&mut context).is_ready() {
                     return;
                 }
-                let sleepers =
-                    std::mem::take(&mut *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+                continue;
+            }
+            // The pump sleeps.
+            let sleepers = std::mem::take(&mut *self.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+            if !sleepers.is_empty() {
                 sleepers.into_iter().for_each(Waker::wake);
+                DEADLINE.set(late.map(|late| Instant::now() + late));
                 continue;
             }
             match late {
@@ -164,7 +168,7 @@ fn requests_wake_hosted_workers() {
     assert!(!report.drained && report.tasks_dropped == 1 && report.shards_leaked == 0, "{report:?}");
 }
 
-/// A task of the host wakes one of a worker on its own thread, after the pump has gone to sleep: a wake-up that is lost would hang the test.
+/// A task of the host wakes one of a worker while the pump sleeps: a wake-up that is lost would hang the test.
 #[test]
 fn tasks_of_the_host_wake_those_of_its_workers() {
     const ROUNDS: usize = 500;
