@@ -86,9 +86,11 @@ impl Default for Weights {
 }
 
 impl Weights {
+    /// Refuses weights that are none.
+    ///
     /// # Errors
     /// [`AdaptError::Weight`] names one that is negative or not a number.
-    pub(crate) fn check(&self) -> Result<(), AdaptError> {
+    pub fn check(&self) -> Result<(), AdaptError> {
         let named = [
             ("balance", self.balance),
             ("busiest", self.busiest),
@@ -105,7 +107,7 @@ impl Weights {
     }
 
     /// Cost that one unit of each metric adds to the objective.
-    pub(crate) fn per_unit(&self, workload: &Workload, platform: &Platform) -> PerUnit {
+    pub fn per_unit(&self, workload: &Workload, platform: &Platform) -> PerUnit {
         let work = workload.all_cycles();
         // Without any work there is nothing to be a share of; counting cycles keeps the order of schemes.
         let work = if work > 0.0 { work } else { 1.0 };
@@ -119,7 +121,7 @@ impl Weights {
     }
 
     /// Cycles of a synchronization point per unit of distance, and per worker beyond the first.
-    pub(crate) fn sync_cycles(&self, point: &SyncPoint) -> SyncCycles {
+    pub fn sync_cycles(&self, point: &SyncPoint) -> SyncCycles {
         SyncCycles {
             per_distance: self.cycles_per_byte * self.sync_bytes(point),
             per_worker: self.exchange_cycles * (point.count - END_EXCHANGE * point.again),
@@ -154,22 +156,24 @@ impl Weights {
 
 /// Cost of one unit of each metric, as a share of the work.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PerUnit {
+pub struct PerUnit {
     /// Of a cycle of RU.
-    pub(crate) imbalance: f64,
+    pub imbalance: f64,
     /// Of a cycle by which the busiest worker exceeds the mean.
-    pub(crate) busiest: f64,
+    pub busiest: f64,
     /// Of a cycle of synchronization.
-    pub(crate) sync: f64,
+    pub sync: f64,
     /// Of a cut.
-    pub(crate) cut: f64,
+    pub cut: f64,
 }
 
 /// Cost of a synchronization point by the workers that take part.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SyncCycles {
-    pub(crate) per_distance: f64,
-    pub(crate) per_worker: f64,
+pub struct SyncCycles {
+    /// Cycles per unit of distance.
+    pub per_distance: f64,
+    /// Cycles per worker beyond the first.
+    pub per_worker: f64,
 }
 
 impl SyncCycles {

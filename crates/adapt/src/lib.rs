@@ -41,8 +41,6 @@ mod controller;
 mod cores;
 mod cost;
 mod error;
-#[cfg(feature = "exact")]
-mod exact;
 mod extents;
 mod flow;
 mod ids;
@@ -70,16 +68,14 @@ pub use controller::{
     Predicted, Rules, Setting, Trigger, Verdict, WaitReason,
 };
 pub use cores::{CoreChange, CoreLoss, CoreSettings, CoreSight, CoreWatch, WorkerSight};
-pub use cost::{CYCLES_PER_NS, Cost, Weights, evaluate};
+pub use cost::{CYCLES_PER_NS, Cost, PerUnit, SyncCycles, Weights, evaluate};
 pub use error::AdaptError;
-#[cfg(feature = "exact")]
-pub use exact::{ExactPlan, SLICES_TIMES_WORKERS_MAX, solve_exactly};
 pub use extents::{Extents, TraceKey};
 pub use flow::{ClassFlow, FlowAction, FlowDependency, FlowOperation, FlowSyncPoint};
 pub use ids::{SliceIndex, TableIndex, WorkerIndex};
 pub use mix::Mix;
 pub use plan::{Plan, plan, plan_from, plan_of_necessity};
-pub use platform::{Platform, WORKERS_MAX};
+pub use platform::{Platform, UniformLevel, WORKERS_MAX};
 pub use price::Prices;
 pub use report::{render_plan, render_scheme, render_steps, shade};
 pub use saturation::{WorkerTime, busy_per_recorded};

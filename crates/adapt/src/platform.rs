@@ -220,12 +220,13 @@ impl Platform {
         self.rank_of_worker[worker.index()]
     }
 
-    pub(crate) fn worker(&self, rank: u32) -> WorkerIndex {
+    /// Worker of a rank: its place in the order in which the workers of an island are neighbours.
+    pub fn worker(&self, rank: u32) -> WorkerIndex {
         WorkerIndex(self.worker_of_rank[rank as usize])
     }
 
     /// Ranks that may be given something, ascending.
-    pub(crate) fn available_ranks(&self) -> Vec<u32> {
+    pub fn available_ranks(&self) -> Vec<u32> {
         (0_u32..).take(self.cpus.len()).filter(|rank| self.available[self.worker(*rank).index()]).collect()
     }
 
@@ -236,8 +237,7 @@ impl Platform {
 
     /// Tells for the exact program whether two neighbouring ranks are in one L3 island whose workers all have cores of
     /// their own, so that exchanging them changes no cost (where distances are uniform).
-    #[cfg(feature = "exact")]
-    pub(crate) fn are_interchangeable(&self, a: u32, b: u32) -> bool {
+    pub fn are_interchangeable(&self, a: u32, b: u32) -> bool {
         let [of_worker, of_core, ..] = self.levels.as_slice() else { return false };
         let island = |rank: u32| of_core.parent[of_worker.parent[rank as usize] as usize];
         let same = island(a) == island(b);
@@ -247,8 +247,10 @@ impl Platform {
     }
 
     /// For the exact program: by level, each group's parent, and each parent's one distance among its children.
-    #[cfg(feature = "exact")]
-    pub(crate) fn uniform_levels(&self) -> Result<Vec<UniformLevel>, AdaptError> {
+    ///
+    /// # Errors
+    /// [`AdaptError::UnevenDistances`] if the distances among the children of an island differ, or do not grow outwards.
+    pub fn uniform_levels(&self) -> Result<Vec<UniformLevel>, AdaptError> {
         let mut below: Vec<f64> = vec![0.0; self.cpus.len()];
         let mut result = Vec::new();
         for level in &self.levels {
@@ -278,8 +280,7 @@ impl Platform {
 }
 
 /// By group of a level its parent, and by parent the one distance among its children.
-#[cfg(feature = "exact")]
-pub(crate) type UniformLevel = (Vec<u32>, Vec<f64>);
+pub type UniformLevel = (Vec<u32>, Vec<f64>);
 
 /// `(n - 1)` times the mean distance between `n` groups of one parent.
 fn spanning_distance(level: &Siblings, groups: &[u32]) -> f64 {

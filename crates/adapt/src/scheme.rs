@@ -162,7 +162,8 @@ impl PlannedScheme {
         owners
     }
 
-    pub(crate) fn from_slice_owners(workload: &Workload, owners: &[WorkerIndex]) -> Self {
+    /// The scheme in which these workers own the slices of all tables, one after the other.
+    pub fn from_slice_owners(workload: &Workload, owners: &[WorkerIndex]) -> Self {
         let tables = (0..).take(workload.table_count()).map(TableIndex);
         Self {
             tables: tables.map(|table| TableScheme::from_owners(&owners[workload.range(table)])).collect(),

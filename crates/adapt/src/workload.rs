@@ -243,12 +243,13 @@ impl Workload {
         self.starts[table.index()]..self.starts[table.index() + 1]
     }
 
-    #[cfg(feature = "exact")]
-    pub(crate) fn starts(&self) -> &[usize] {
+    /// Place of the first slice of each table among the slices of all, and their number at the end.
+    pub fn starts(&self) -> &[usize] {
         &self.starts
     }
 
-    pub(crate) fn all_costs(&self) -> &[f64] {
+    /// Cost of every slice, in cycles, table by table.
+    pub fn all_costs(&self) -> &[f64] {
         &self.cost_cycles
     }
 

@@ -6,12 +6,6 @@
 //! Every invalid setting is refused before the database is loaded; the measurements are reported even if the
 //! audit fails.
 
-pub(crate) mod domains;
-pub(crate) mod domains_designs;
-pub(crate) mod domains_service;
-pub(crate) mod domains_structures;
-pub(crate) mod domains_tpcc;
-
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -199,6 +193,17 @@ pub(crate) fn complete(settings: Value, benchmark: &str, args: &RunArgs, config:
         all.extend(settings);
     }
     all
+}
+
+/// Refuses what [`workload`] would refuse before it begins.
+pub(crate) fn check(bench: &WorkloadBench) -> Result<(), CliError> {
+    let mut config = RunConfig::of(&bench.run)?;
+    let common = Common { workers: config.workers, seed: config.seed };
+    bench.given.configure(common).map_err(CliError::bad_input)?;
+    if bench.run.instances.instances.is_some() {
+        instances::check(&bench.run, &mut config)?;
+    }
+    Ok(())
 }
 
 /// Runs `atrapos bench` of a workload.

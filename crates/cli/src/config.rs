@@ -34,7 +34,7 @@ const SESSIONS_WITH_BURSTS: usize = 8;
 /// microseconds: enough that a worker has work while the transactions of the others wait, which is the more the longer
 /// a sync takes (a worker runs about one transaction in a microsecond, and one in three waits for a sync or two). More
 /// than that only crowd the cache, and wait for each other.
-pub(crate) fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
+pub fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
     let wanted = (device_sync_us * 0.8) as usize;
     let sessions = wanted.next_power_of_two().clamp(SESSIONS_DURABLE_MIN, SESSIONS_DURABLE_MAX);
     NonZeroUsize::new(sessions).unwrap_or(NonZeroUsize::MIN)
@@ -53,7 +53,7 @@ pub(crate) const MAX_LOSS_MS_DEFAULT: u64 = 100;
 const SECONDS_MAX: f64 = 1e7;
 
 /// Returns the length of time given as `option`.
-pub(crate) fn duration(option: &str, seconds: f64, may_be_zero: bool) -> Result<Duration, CliError> {
+pub fn duration(option: &str, seconds: f64, may_be_zero: bool) -> Result<Duration, CliError> {
     let least = if may_be_zero { "0" } else { "more than 0" };
     if !(0.0..=SECONDS_MAX).contains(&seconds) || (seconds == 0.0 && !may_be_zero) {
         return Err(CliError::bad_input(format!(
@@ -294,7 +294,7 @@ fn check_log_buffer(args: &RunArgs, durability: Durability) -> Result<(), CliErr
 }
 
 /// Returns the number of workers.
-pub(crate) fn workers(wanted: Option<usize>, machine: &Machine) -> Result<usize, CliError> {
+pub fn workers(wanted: Option<usize>, machine: &Machine) -> Result<usize, CliError> {
     let workers = wanted.unwrap_or_else(|| machine.default_workers());
     let workers = at_least_one("--workers", workers, "nobody to own the data")?.get();
     if workers > WORKERS_MAX {
@@ -306,7 +306,7 @@ pub(crate) fn workers(wanted: Option<usize>, machine: &Machine) -> Result<usize,
 }
 
 /// Returns the number of sessions on each worker.
-pub(crate) fn sessions(wanted: usize) -> Result<usize, CliError> {
+pub fn sessions(wanted: usize) -> Result<usize, CliError> {
     let sessions = at_least_one("--sessions", wanted, "nobody to run transactions")?.get();
     if sessions > SESSIONS_MAX {
         return Err(CliError::bad_input(format!(
@@ -340,7 +340,7 @@ fn burst(args: &RunArgs, waits: bool) -> Result<NonZeroUsize, CliError> {
 }
 
 /// Returns the clients of a database in memory unless others are asked for.
-pub(crate) fn clients_in_memory() -> Clients {
+pub fn clients_in_memory() -> Clients {
     Clients::sessions(NonZeroUsize::new(SESSIONS_IN_MEMORY).unwrap_or(NonZeroUsize::MIN))
 }
 
@@ -387,10 +387,7 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
 }
 
 /// Returns the durability that two options name together.
-pub(crate) fn durability_of(
-    durability: DurabilityArg,
-    max_loss_ms: Option<u64>,
-) -> Result<Durability, CliError> {
+pub fn durability_of(durability: DurabilityArg, max_loss_ms: Option<u64>) -> Result<Durability, CliError> {
     match (durability, max_loss_ms) {
         (DurabilityArg::Relaxed, Some(0)) => Err(CliError::bad_input(
             "--max-loss-ms 0 is synchronous durability; ask for that, or for at least 1",
@@ -427,7 +424,7 @@ fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
 const INTERVAL_GROWTH: u32 = 8;
 
 /// Returns the setting of the controller that this option names.
-pub(crate) fn setting(name: &str, option: &str) -> Result<Setting, CliError> {
+pub fn setting(name: &str, option: &str) -> Result<Setting, CliError> {
     Setting::named(name).ok_or_else(|| {
         let known = Setting::all().map(|setting| format!("{} ({})", setting.name, setting.unit));
         let known: Vec<String> = known.collect();
@@ -450,7 +447,7 @@ fn set(controller: &mut ControllerSettings, option: &str, given: &str) -> Result
 }
 
 /// Refuses tables apart in an engine whose threads share the data.
-pub(crate) fn check_apart(choice: &Choice, engine: EngineArg) -> Result<(), CliError> {
+pub fn check_apart(choice: &Choice, engine: EngineArg) -> Result<(), CliError> {
     if choice.has_tables_apart() && engine.shares_data() {
         return Err(CliError::bad_input(format!(
             "--apart says how workers divide the tables that they own, and {} has none; leave one of them out",
@@ -461,12 +458,12 @@ pub(crate) fn check_apart(choice: &Choice, engine: EngineArg) -> Result<(), CliE
 }
 
 /// Returns the settings by which a database adapts itself.
-pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> {
+pub fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> {
     adaptation_of(&args.observing, "--set", &args.set)
 }
 
 /// Returns the settings by which a database adapts itself, those of the controller from this option.
-pub(crate) fn adaptation_of(
+pub fn adaptation_of(
     args: &ObservingArgs,
     option: &str,
     controller_settings: &[String],
@@ -488,7 +485,7 @@ pub(crate) fn adaptation_of(
 }
 
 /// Returns the settings by which a database adapts itself, as [`adaptation_of`] does, and checks them; `None` if it is to keep its scheme.
-pub(crate) fn adaptation_unless(
+pub fn adaptation_unless(
     fixed: bool,
     args: &ObservingArgs,
     option: &str,
@@ -506,7 +503,7 @@ pub(crate) fn adaptation_unless(
 }
 
 /// Returns the file for the result, if one is wanted; it is known to be writable.
-pub(crate) fn json_file(args: &CommonArgs) -> Result<Option<JsonFile>, CliError> {
+pub fn json_file(args: &CommonArgs) -> Result<Option<JsonFile>, CliError> {
     args.json.as_deref().map(JsonFile::prepare).transpose()
 }
 

@@ -9,12 +9,12 @@ use atrapos_adapt::ControlAction;
 use serde_json::{Value, json};
 
 /// Returns the time of a decision, in seconds since the database was opened.
-pub(crate) fn opened_s(event: &AdaptationEvent) -> f64 {
+pub fn opened_s(event: &AdaptationEvent) -> f64 {
     event.decision.at_ns as f64 / 1e9
 }
 
 /// Returns one decision, made at `time_s`, as JSON.
-pub(crate) fn json(event: &AdaptationEvent, time_s: f64) -> Value {
+pub fn json(event: &AdaptationEvent, time_s: f64) -> Value {
     let mut value = serde_json::to_value(&event.decision).unwrap_or_default();
     let more = json!({
         "time_s": time_s,
@@ -36,7 +36,7 @@ pub(crate) fn json(event: &AdaptationEvent, time_s: f64) -> Value {
 }
 
 /// Returns all decisions, each a sentence; decisions to wait are only counted. Empty if there are none.
-pub(crate) fn text<'a>(decisions: impl Iterator<Item = (f64, &'a AdaptationEvent)>) -> String {
+pub fn text<'a>(decisions: impl Iterator<Item = (f64, &'a AdaptationEvent)>) -> String {
     let (mut out, mut waited) = (String::new(), 0);
     // Writing to a string cannot fail.
     for (time_s, event) in decisions {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 /// A failure that ends the program; its text is one sentence.
 #[derive(Debug)]
-pub(crate) enum CliError {
+pub enum CliError {
     /// The arguments are invalid, or cannot be satisfied here. No work was begun.
     BadInput(String),
     /// An operation failed that should have worked.
@@ -15,16 +15,18 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    pub(crate) fn bad_input(why: impl fmt::Display) -> CliError {
+    /// Creates the failure of what cannot be asked for.
+    pub fn bad_input(why: impl fmt::Display) -> CliError {
         CliError::BadInput(why.to_string())
     }
 
-    pub(crate) fn failed(why: impl fmt::Display) -> CliError {
+    /// Creates the failure of what should have worked.
+    pub fn failed(why: impl fmt::Display) -> CliError {
         CliError::Failed(why.to_string())
     }
 
     /// Returns 2 for bad input, as for arguments that cannot be parsed; 1 for failures.
-    pub(crate) fn exit_code(&self) -> ExitCode {
+    pub fn exit_code(&self) -> ExitCode {
         match self {
             CliError::BadInput(_) => ExitCode::from(2),
             CliError::Failed(_) => ExitCode::from(1),

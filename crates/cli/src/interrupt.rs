@@ -39,7 +39,7 @@ static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 const REMOVALS: u32 = 1000;
 
 /// Makes a temporary directory, which is removed also when a signal ends the process. Returns what `make` does.
-pub(crate) fn make_temporary<E>(make: impl FnOnce() -> Result<TempDir, E>) -> Result<TempDir, E> {
+pub fn make_temporary<E>(make: impl FnOnce() -> Result<TempDir, E>) -> Result<TempDir, E> {
     let mut all = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = make()?;
     all.push(directory.path().to_owned());
@@ -58,19 +58,19 @@ fn end_now() -> ! {
 }
 
 /// Waits for the end if a signal ends the process: what fails meanwhile for want of the removed directory is no failure to report.
-pub(crate) fn wait_if_ending() {
+pub fn wait_if_ending() {
     while ENDING.load(Ordering::SeqCst) {
         std::thread::park();
     }
 }
 
 /// Installs the handler. Best effort: without it, Ctrl-C ends the process by the system's default.
-pub(crate) fn install() {
+pub fn install() {
     install_saying("interrupted: this is the result so far (once more to stop at once)");
 }
 
 /// Installs the handler with other words for the first signal.
-pub(crate) fn install_saying(words: &'static str) {
+pub fn install_saying(words: &'static str) {
     let installed = ctrlc::set_handler(move || {
         let again = INTERRUPTED.swap(true, Ordering::Relaxed);
         if again || !MEASURING.load(Ordering::Relaxed) {
@@ -84,12 +84,12 @@ pub(crate) fn install_saying(words: &'static str) {
 }
 
 /// Returns the flag that measurements check. From now on the first signal only sets it.
-pub(crate) fn flag() -> &'static AtomicBool {
+pub fn flag() -> &'static AtomicBool {
     MEASURING.store(true, Ordering::Relaxed);
     &INTERRUPTED
 }
 
 /// Returns true if a signal has arrived.
-pub(crate) fn is_set() -> bool {
+pub fn is_set() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

@@ -14,7 +14,7 @@ use crate::checkpoints::Checkpoints;
 use crate::decisions;
 
 /// The commit the program was built from, or `unknown`.
-pub(crate) const COMMIT: &str = env!("ATRAPOS_COMMIT");
+pub const COMMIT: &str = env!("ATRAPOS_COMMIT");
 
 /// Returns the routing's name, as on the command line.
 pub(crate) fn routing_name(routing: Routing) -> &'static str {
@@ -34,7 +34,7 @@ pub(crate) fn scope_name(scope: Scope) -> &'static str {
 }
 
 /// Returns the name of an engine.
-pub(crate) fn engine_name(engine: EngineArg) -> &'static str {
+pub fn engine_name(engine: EngineArg) -> &'static str {
     match engine {
         EngineArg::Atrapos => "atrapos",
         EngineArg::Plp => "plp",

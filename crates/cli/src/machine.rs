@@ -18,14 +18,14 @@ fn affinity() -> Option<CpuSet> {
 }
 
 /// Returns the machine that `--topology` names.
-pub(crate) fn read(topology: &str) -> Result<Machine, CliError> {
+pub fn read(topology: &str) -> Result<Machine, CliError> {
     let source = parse_spec(topology).map_err(CliError::bad_input)?;
     source.load(&LiveOptions::new(affinity())).map_err(CliError::bad_input)
 }
 
 /// Returns true if workers can be pinned according to `machine`. That may be another machine than this one: then a
 /// warning says that they are not pinned.
-pub(crate) fn may_pin(machine: &Machine) -> bool {
+pub fn may_pin(machine: &Machine) -> bool {
     let Some(here) = affinity().filter(|_| !machine.is_live()) else { return true };
     let elsewhere = machine.usable_cpus().difference(&here);
     if elsewhere.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn may_pin(machine: &Machine) -> bool {
 }
 
 /// Returns the part of a result that describes the machine it was made on.
-pub(crate) fn summary(machine: &Machine) -> Value {
+pub fn summary(machine: &Machine) -> Value {
     json!({
         "origin": machine.origin().to_string(),
         "name": machine.name(),
@@ -63,6 +63,6 @@ fn cpu_model() -> Option<String> {
 }
 
 /// Returns the memory this process may still take, if the system reports it.
-pub(crate) fn available_memory_bytes() -> Option<u64> {
+pub fn available_memory_bytes() -> Option<u64> {
     atrapos_topology::available_memory_bytes(Path::new("/"))
 }

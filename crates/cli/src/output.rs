@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use crate::error::CliError;
 
 /// Writes a result to standard output.
-pub(crate) fn print(text: &str) -> Result<(), CliError> {
+pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
@@ -25,14 +25,14 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 }
 
 /// Writes a line to standard error, if it is open.
-pub(crate) fn complain(line: &str) {
+pub fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// A file that is going to hold a result, as JSON or as text. It is known to be writable before the work begins;
 /// its old content stays until the result is complete.
 #[derive(Debug)]
-pub(crate) struct JsonFile {
+pub struct JsonFile {
     path: PathBuf,
     /// The kind of the file, for error messages.
     what: &'static str,
@@ -49,12 +49,12 @@ enum Target {
 
 impl JsonFile {
     /// Makes sure that `path` can be written.
-    pub(crate) fn prepare(path: &Path) -> Result<JsonFile, CliError> {
+    pub fn prepare(path: &Path) -> Result<JsonFile, CliError> {
         JsonFile::prepare_as("JSON", path)
     }
 
     /// Makes sure that a file of another kind can be written.
-    pub(crate) fn prepare_as(what: &'static str, path: &Path) -> Result<JsonFile, CliError> {
+    pub fn prepare_as(what: &'static str, path: &Path) -> Result<JsonFile, CliError> {
         let refuse = |why: &dyn std::fmt::Display| {
             CliError::bad_input(format!(
                 "the {what} file {} cannot be written: {why}; choose a path in a directory you may write to",
@@ -89,12 +89,12 @@ impl JsonFile {
     }
 
     /// Writes the file in one step: from now on it exists, and is complete.
-    pub(crate) fn write(self, value: &serde_json::Value) -> Result<(), CliError> {
+    pub fn write(self, value: &serde_json::Value) -> Result<(), CliError> {
         self.write_text(&format!("{value:#}\n"))
     }
 
     /// Writes a text in one step.
-    pub(crate) fn write_text(self, text: &str) -> Result<(), CliError> {
+    pub fn write_text(self, text: &str) -> Result<(), CliError> {
         let written = match self.target {
             Target::Itself(mut file) => file.write_all(text.as_bytes()),
             Target::Beside(mut file) => file

@@ -16,7 +16,7 @@ fn bar(length: u64, template: &str) -> ProgressBar {
 }
 
 /// Runs `load` while showing its progress and its rate.
-pub(crate) fn while_loading<R: Send>(
+pub fn while_loading<R: Send>(
     rows_expected: u64,
     progress: &LoadProgress,
     load: impl FnOnce() -> R + Send,
@@ -45,7 +45,7 @@ pub(crate) fn while_loading<R: Send>(
 }
 
 /// Opens a database while showing the progress of its recovery.
-pub(crate) fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl FnOnce() -> R + Send) -> R {
+pub fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl FnOnce() -> R + Send) -> R {
     let bar = bar(100, "recovering {bar:32} {percent:>3}%  {msg}");
     if bar.is_hidden() {
         return open();
@@ -75,25 +75,25 @@ pub(crate) fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl 
 
 /// The throughput of one run, live.
 #[derive(Debug)]
-pub(crate) struct RunBar {
+pub struct RunBar {
     bar: ProgressBar,
     label: String,
 }
 
 impl RunBar {
     /// Creates the bar; `label` names the run.
-    pub(crate) fn new(label: String, warmup: Duration, measured: Duration) -> RunBar {
+    pub fn new(label: String, warmup: Duration, measured: Duration) -> RunBar {
         let length = (warmup + measured).as_millis() as u64;
         RunBar { bar: bar(length, "{msg:40} {bar:32}"), label }
     }
 
     /// Creates the bar of a measurement of so many steps, each to be told by [`RunBar::step`].
-    pub(crate) fn of_steps(steps: u64) -> RunBar {
+    pub fn of_steps(steps: u64) -> RunBar {
         RunBar::new(String::new(), Duration::ZERO, Duration::from_millis(steps))
     }
 
     /// Shows a rate; `before` is the time that has passed in earlier phases.
-    pub(crate) fn show(&self, phase: &str, before: Duration, elapsed: Duration, rate: f64) {
+    pub fn show(&self, phase: &str, before: Duration, elapsed: Duration, rate: f64) {
         if self.bar.is_hidden() {
             return;
         }
@@ -102,7 +102,7 @@ impl RunBar {
     }
 
     /// Shows the number of steps done.
-    pub(crate) fn step(&self, what: &str) {
+    pub fn step(&self, what: &str) {
         if !self.bar.is_hidden() {
             self.bar.set_message(format!("{}{what}", self.label));
             self.bar.inc(1);
@@ -110,7 +110,7 @@ impl RunBar {
     }
 
     /// Removes the bar from the screen.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

@@ -45,7 +45,7 @@ fn refuse(path: &Path, why: impl std::fmt::Display) -> CliError {
 }
 
 /// Creates a fresh directory for sockets and copies of rows, that is removed when the command ends. It may be in memory.
-pub(crate) fn temporary_in_memory(prefix: &str) -> Result<TempDir, CliError> {
+pub fn temporary_in_memory(prefix: &str) -> Result<TempDir, CliError> {
     let own = Permissions::from_mode(0o700);
     let make = || tempfile::Builder::new().prefix(prefix).permissions(own).tempdir();
     interrupt::make_temporary(make).map_err(|error| {
@@ -57,7 +57,7 @@ pub(crate) fn temporary_in_memory(prefix: &str) -> Result<TempDir, CliError> {
 }
 
 /// Creates a fresh directory that is removed when the command ends.
-pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
+pub fn temporary(prefix: &str) -> Result<TempDir, CliError> {
     let system = std::env::temp_dir();
     let mut parents = [system.clone(), PathBuf::from(".")];
     // The sort is stable: among equals, the system's place comes first.
@@ -142,7 +142,7 @@ impl Store {
 }
 
 /// Makes a directory if there is none, and refuses one that is not empty.
-pub(crate) fn make_empty(path: &Path, files: &dyn FileSystem) -> Result<(), CliError> {
+pub fn make_empty(path: &Path, files: &dyn FileSystem) -> Result<(), CliError> {
     if Directory::exists(files, path).unwrap_or(false) {
         return Err(refuse(path, "it holds a database already"));
     }
@@ -181,7 +181,7 @@ fn device_sync_us(directory: &Path, files: &dyn FileSystem) -> std::io::Result<f
 }
 
 /// Returns the file system of this machine.
-pub(crate) fn files() -> std::sync::Arc<dyn FileSystem> {
+pub fn files() -> std::sync::Arc<dyn FileSystem> {
     std::sync::Arc::new(RealFiles::new())
 }
 

@@ -9,19 +9,19 @@ use atrapos_harness::driver::RunResult;
 use atrapos_harness::raw::{RawReport, RawResult};
 use serde_json::Value;
 
-pub(crate) use atrapos_workloads::count;
+pub use atrapos_workloads::count;
 
 use crate::bench::{BenchReport, Growth, Load, Run};
 use crate::decisions;
 use crate::json::COMMIT;
 
 /// Returns a rate, without digits behind the point.
-pub(crate) fn rate(per_second: f64) -> String {
+pub fn rate(per_second: f64) -> String {
     count(per_second.round() as u64)
 }
 
 /// Returns nanoseconds as microseconds with about three significant digits.
-pub(crate) fn us(ns: u64) -> String {
+pub fn us(ns: u64) -> String {
     let us = ns as f64 / 1000.0;
     match us {
         us if us < 10.0 => format!("{us:.2}"),
@@ -31,7 +31,7 @@ pub(crate) fn us(ns: u64) -> String {
 }
 
 /// Returns bytes in MiB.
-pub(crate) fn mib(bytes: u64) -> String {
+pub fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
@@ -110,7 +110,7 @@ fn engine(out: &mut String, report: &BenchReport, clients: &str) -> std::fmt::Re
 }
 
 /// Returns the line that says where a result is from: the machine, by its summary, and the commit.
-pub(crate) fn origin(machine: &Value) -> String {
+pub fn origin(machine: &Value) -> String {
     let model = machine["cpu_model"].as_str().unwrap_or("unknown processor");
     format!("  {model} ({} of {} cpus usable), commit {COMMIT}", machine["usable_cpus"], machine["cpus"])
 }
@@ -259,7 +259,7 @@ fn classes(run: &RunResult) -> String {
 }
 
 /// Returns lines in columns: the first to the left, the others to the right.
-pub(crate) fn columns(lines: &[Vec<String>]) -> String {
+pub fn columns(lines: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..lines[0].len())
         .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
         .collect();

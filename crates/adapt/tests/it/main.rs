@@ -3,7 +3,6 @@
 mod attribution;
 mod controller;
 mod cost;
-mod exact;
 mod fixture;
 mod flows;
 mod model;

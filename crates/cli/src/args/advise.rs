@@ -15,7 +15,7 @@ use super::EngineArg;
 
 /// The workload to advise on.
 #[derive(Debug)]
-pub(crate) struct AdviseCommand(pub(crate) Box<WorkloadAdvise>);
+pub(crate) struct AdviseCommand(pub Box<WorkloadAdvise>);
 
 /// A workload, and how to compare its deployments.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(crate) struct AdviseArgs {
 
 /// The kinds of channels to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ChannelsArg(pub(crate) Vec<ChannelKind>);
+pub struct ChannelsArg(pub Vec<ChannelKind>);
 
 impl FromStr for ChannelsArg {
     type Err = String;
@@ -79,7 +79,7 @@ impl FromStr for ChannelsArg {
 
 /// The engines to compare, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EnginesArg(pub(crate) Vec<EngineArg>);
+pub(crate) struct EnginesArg(pub Vec<EngineArg>);
 
 /// Those that can be compared.
 const ENGINES: [EngineArg; 3] = [EngineArg::Atrapos, EngineArg::Shared2pl, EngineArg::SharedOcc];

@@ -13,22 +13,22 @@ use super::SystemArgs;
 
 /// Arguments of every measurement.
 #[derive(Debug, Args)]
-pub(crate) struct CommonArgs {
+pub struct CommonArgs {
     /// Length of the measured interval, in seconds.
     #[arg(long, value_name = "S", default_value_t = 5.0, help_heading = "Measurement")]
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Seed of all random choices; the same seed loads the same rows.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Also write the result as one JSON object to this file, which appears when the measurement is complete.
     #[arg(long, value_name = "FILE", help_heading = "Measurement")]
-    pub(crate) json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
     /// The machine to place workers on: `live`, a description such as "pack:2 l3:4 core:8 pu:1", or a machine file (.toml).
     #[arg(long, value_name = "T", default_value = "live", help_heading = "Machine")]
-    pub(crate) topology: String,
+    pub topology: String,
     /// Leave threads where the kernel puts them.
     #[arg(long, help_heading = "Machine")]
-    pub(crate) no_pin: bool,
+    pub no_pin: bool,
 }
 
 /// Arguments of every benchmark that runs transactions.
@@ -123,32 +123,33 @@ pub(crate) struct InstanceArgs {
 
 /// Settings by which a database adapts itself; the engine's default where none is given.
 #[derive(Debug, Args)]
-pub(crate) struct AdaptationArgs {
+pub struct AdaptationArgs {
+    /// Settings of the observation.
     #[command(flatten)]
-    pub(crate) observing: ObservingArgs,
+    pub observing: ObservingArgs,
     /// Another setting of the controller, such as imbalance=0.3; a wrong name lists them all, with their units.
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', help_heading = "Adaptation")]
-    pub(crate) set: Vec<String>,
+    pub set: Vec<String>,
 }
 
 /// Settings by which a database observes itself, and those that decide most of what follows.
 #[derive(Debug, Args)]
-pub(crate) struct ObservingArgs {
+pub struct ObservingArgs {
     /// The shortest time between two looks at what was observed, in seconds [default: 1]. The longest is eight times that.
     #[arg(long, value_name = "S", help_heading = "Adaptation")]
-    pub(crate) interval: Option<f64>,
+    pub interval: Option<f64>,
     /// By which share the throughput must change for the scheme to be thought over [default: 0.1].
     #[arg(long, value_name = "X", help_heading = "Adaptation")]
-    pub(crate) threshold: Option<f64>,
+    pub threshold: Option<f64>,
     /// Sub-partitions per partition: the unit in which load is observed [default: 10].
     #[arg(long, value_name = "N", help_heading = "Adaptation")]
-    pub(crate) sub_partitions: Option<usize>,
+    pub sub_partitions: Option<usize>,
     /// Record one event in so many, on average, or more often where that costs little [default: 1,024].
     #[arg(long, value_name = "N", help_heading = "Adaptation")]
-    pub(crate) sample_every: Option<u32>,
+    pub sample_every: Option<u32>,
     /// Divide a table that was declared without split points among the workers when it has so many rows for each; 0 leaves it to the load [default: 1,000].
     #[arg(long, value_name = "N", help_heading = "Adaptation")]
-    pub(crate) rows_per_worker: Option<u64>,
+    pub rows_per_worker: Option<u64>,
 }
 
 impl AdaptationArgs {
@@ -189,8 +190,9 @@ pub(crate) struct DurabilityArgs {
     pub(crate) checkpoint_during: bool,
 }
 
+/// Durability of committed transactions, as it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DurabilityArg {
+pub enum DurabilityArg {
     /// When they are certain to survive a crash of process and machine.
     Synchronous,
     /// At once: a crash may lose the last ones, as many as --max-loss-ms says.
@@ -199,8 +201,9 @@ pub(crate) enum DurabilityArg {
     None,
 }
 
+/// Engine that a workload runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-pub(crate) enum EngineArg {
+pub enum EngineArg {
     /// Workers that own the data.
     Atrapos,
     /// The same with the system state of PLP: one list of transactions, one counter, one state lock and one log buffer for all workers,
@@ -229,7 +232,7 @@ impl EngineArg {
     }
 
     /// Returns true if its clients are threads, each of which reaches all data.
-    pub(crate) fn shares_data(self) -> bool {
+    pub fn shares_data(self) -> bool {
         matches!(self, EngineArg::SharedOcc | EngineArg::Shared2pl | EngineArg::Domains)
     }
 }

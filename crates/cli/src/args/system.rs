@@ -50,8 +50,9 @@ impl ScopeArg {
     }
 }
 
+/// Search for schemes, as it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PartitioningArg {
+pub enum PartitioningArg {
     /// Each family of tables in as many equal parts as there are workers, one on each.
     Naive,
     /// Parts of equal load, by what was observed; on workers in the order of tables, wherever these are.

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bad_input::refused;
-use crate::support::{run, stderr, stdout};
+use crate::support::{refused, run, stderr, stdout};
 
 const MICRO: [&str; 4] = ["advise", "micro", "--rows-per-site", "2000"];
 const TPCC: [&str; 6] = ["advise", "tpcc", "--items", "200", "--customers", "30"];

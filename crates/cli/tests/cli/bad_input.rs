@@ -1,18 +1,6 @@
 //! Refusals of what makes no sense: one clear sentence, exit status 2, and nothing lost.
 
-use crate::support::{quick, run, stderr, stdout};
-
-/// Runs the command, which must refuse, and returns its only sentence.
-pub(crate) fn refused(arguments: &[&str]) -> String {
-    let output = run(arguments);
-    let complaint = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?} said: {complaint}");
-    assert_eq!(stdout(&output), "", "{arguments:?} printed a result");
-    assert!(!complaint.contains("panicked"), "{complaint}");
-    assert!(complaint.starts_with("error: "), "{complaint}");
-    assert_eq!(complaint.lines().count(), 1, "{arguments:?} said more than one sentence: {complaint}");
-    complaint
-}
+use crate::support::{quick, refused, run, stderr};
 
 #[test]
 fn an_unknown_mix_is_refused_with_those_there_are() {
@@ -183,16 +171,12 @@ fn a_topology_that_is_none_is_refused() {
     let missing = directory.path().join("missing.toml");
     let missing = missing.to_str().expect("text");
     for topology in [contradictory, missing, "pack:0", "pack:two", "nonsense", "/dev"] {
-        for arguments in [
-            &["topology", "--topology", topology][..],
-            &["bench", "tatp", "--topology", topology],
-            &["bench", "raw", "--topology", topology],
-        ] {
+        for arguments in
+            [&["bench", "tatp", "--topology", topology][..], &["bench", "raw", "--topology", topology]]
+        {
             refused(arguments);
         }
     }
-    let complaint = refused(&["topology", "--topology", "pack:2 core:2 pu:1", "--measure"]);
-    assert!(complaint.contains("only this machine can be measured"), "{complaint}");
 }
 
 #[test]
@@ -246,8 +230,6 @@ fn what_cannot_be_parsed_exits_with_2_too() {
         &["bench", "smallbank", "--hotspot-share", "0.5"],
         &["inspect"],
         &["backup", "somewhere"],
-        &["torture", "--kills", "-1"],
-        &["topology", "--json", "--toml"],
         &["--no-such-option"],
     ] {
         let output = run(arguments);

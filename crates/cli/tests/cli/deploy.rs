@@ -14,8 +14,7 @@ use atrapos_workloads::Workload;
 use atrapos_workloads::micro::procedures::{ReadRows, UpdateRows};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 
-use crate::bad_input::refused;
-use crate::support::{interrupt, run, stderr, stdout};
+use crate::support::{interrupt, refused, run, stderr, stdout};
 
 /// Far more than anything takes on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);

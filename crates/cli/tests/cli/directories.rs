@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::bad_input::refused;
-use crate::support::{atrapos, interrupt, quick, run, stderr, stdout};
+use crate::support::{atrapos, interrupt, quick, refused, run, stderr, stdout};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("text")
@@ -220,10 +219,6 @@ fn what_is_no_database_is_refused() {
         ),
         (&["bench", "tatp", "--max-loss-ms", "5"], "--durability relaxed"),
         (&["bench", "tatp", "--durability", "relaxed", "--max-loss-ms", "0"], "--max-loss-ms 0"),
-        (&["torture", "--dir", text(directory.path())], "not empty"),
-        (&["torture", "--kills", "0"], "--kills 0"),
-        (&["torture", "--subscribers", "0"], "0 subscribers"),
-        (&["torture", "--seconds-per-round", "nan"], "--seconds-per-round NaN"),
     ] {
         let complaint = refused(arguments);
         assert!(complaint.contains(what), "{arguments:?} said: {complaint}");

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use atrapos_adapt::ClassFlow;
 use serde_json::Value;
 
-use crate::bad_input::refused;
-use crate::support::{run, stderr, stdout};
+use crate::support::{refused, run, stderr, stdout};
 
 const TATP: [&str; 7] = [
     "get-subscriber-data",

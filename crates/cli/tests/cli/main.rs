@@ -5,17 +5,12 @@ mod bad_input;
 mod deploy;
 mod directories;
 mod documents;
-mod domains;
-mod domains_tpcc;
-mod experiment;
 mod explain;
-mod islands;
-mod loads;
-mod plan;
 mod registry;
 mod results;
 mod serve;
 mod support;
-mod torture;
-mod watch;
-mod world;
+mod tools;
+
+/// The program that is run.
+const PROGRAM: &str = "atrapos";

@@ -4,8 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::bad_input::refused;
-use crate::support::{interrupt, quick, run, stderr, stdout};
+use crate::support::{interrupt, quick, refused, run, stderr, stdout};
 
 /// Runs a quick benchmark with a JSON file, and returns its text and its JSON.
 fn benchmark(benchmark: &str, more: &[&str]) -> (String, Value) {
@@ -527,26 +526,6 @@ fn the_same_seed_loads_the_same_database() {
 }
 
 #[test]
-fn topology_shows_a_machine_in_three_forms() {
-    let output = run(&["topology", "--topology", "pack:2 l3:2 core:3 pu:1"]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(stdout(&output).contains("12 cores"), "{}", stdout(&output));
-    let json: Value = serde_json::from_str(&stdout(&run(&["topology", "--json"]))).expect("JSON");
-    assert_has(&json, &["origin", "cpus", "islands", "distances", "provenance", "refused"]);
-
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("machine.toml");
-    let file = std::fs::File::create(&path).expect("a file");
-    let written = Command::new(assert_cmd::cargo::cargo_bin("atrapos"))
-        .args(["topology", "--topology", "pack:2 core:4 pu:1", "--toml"])
-        .stdout(file)
-        .status();
-    assert!(written.expect("the command starts").success());
-    let output = run(&["topology", "--topology", path.to_str().expect("text")]);
-    assert!(stdout(&output).contains("8 cores"), "{}{}", stdout(&output), stderr(&output));
-}
-
-#[test]
 fn help_is_worth_reading() {
     for (arguments, words) in [
         (&["--help"][..], &["islands", "Examples:", "bench raw", "Exit status"][..]),
@@ -566,8 +545,6 @@ fn help_is_worth_reading() {
         (&["bench", "smallbank", "--help"], &["--theta", "--hotspot", "--customers", "transact-savings"]),
         (&["inspect", "--help"], &["checksum", "--json", "Exit status 1"]),
         (&["backup", "--help"], &["restore", "while another process"]),
-        (&["torture", "--help"], &["--kills", "--seed", "acknowledged"]),
-        (&["topology", "--help"], &["--measure", "--json"]),
     ] {
         let output = run(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
@@ -575,20 +552,6 @@ fn help_is_worth_reading() {
             assert!(stdout(&output).contains(word), "{arguments:?} does not mention '{word}'");
         }
     }
-}
-
-#[test]
-fn a_reader_that_goes_away_is_no_error() {
-    let mut child = Command::new(assert_cmd::cargo::cargo_bin("atrapos"))
-        .args(["topology", "--topology", "pack:8 l3:8 core:8 pu:2", "--json"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    drop(child.stdout.take());
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!(stderr(&output), "");
-    assert_eq!(output.status.code(), Some(0));
 }
 
 #[cfg(unix)]

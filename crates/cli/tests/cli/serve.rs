@@ -1,6 +1,6 @@
 //! `atrapos serve` and `atrapos sql`.
 
-use crate::bad_input::refused;
+use crate::support::refused;
 
 #[cfg(not(feature = "server"))]
 #[test]

@@ -4,10 +4,13 @@ use std::process::Output;
 
 use assert_cmd::Command;
 
+use crate::PROGRAM;
+
 /// The command with these arguments.
 pub(crate) fn atrapos(arguments: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("atrapos").expect("the binary is built with its tests");
-    command.args(arguments);
+    let mut command = Command::cargo_bin(PROGRAM).expect("the binary is built with its tests");
+    // What cargo starts builds the other program where that is older.
+    command.env_remove("CARGO").args(arguments);
     command
 }
 
@@ -51,4 +54,16 @@ pub(crate) fn quick<'a>(benchmark: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     }
     arguments.extend(more);
     arguments
+}
+
+/// Runs the command, which must refuse, and returns its only sentence.
+pub(crate) fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let complaint = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?} said: {complaint}");
+    assert_eq!(stdout(&output), "", "{arguments:?} printed a result");
+    assert!(!complaint.contains("panicked"), "{complaint}");
+    assert!(complaint.starts_with("error: "), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{arguments:?} said more than one sentence: {complaint}");
+    complaint
 }
