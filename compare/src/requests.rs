@@ -3,7 +3,7 @@
 //! Owns: the configurations, and the order in which a client draws the parts of a request (that of the workload's own
 //! client). Never: runs a transaction.
 
-use atrapos_harness::registry::{self, AnyWorkload};
+use atrapos_harness::registry::AnyWorkload;
 use atrapos_workloads::micro::parameters::Rows;
 use atrapos_workloads::micro::{self, Counter, Micro, MicroConfig};
 use atrapos_workloads::registry::Common;
@@ -195,7 +195,11 @@ fn configured(
     options: &str,
     workers: usize,
 ) -> Result<(Box<dyn AnyWorkload>, String), PeerError> {
-    let entry = registry::entry(name).ok_or_else(|| PeerError::failed(format!("no workload {name}")))?;
+    let mut entries =
+        atrapos_standard_benchmarks::entries().into_iter().chain(atrapos_research_benchmarks::entries());
+    let entry = entries
+        .find(|entry| entry.name() == name)
+        .ok_or_else(|| PeerError::failed(format!("no workload {name}")))?;
     let words = [name].into_iter().chain(options.split_whitespace());
     let matches = entry.command().try_get_matches_from(words).map_err(PeerError::failed)?;
     let given = entry.given(&matches).map_err(PeerError::failed)?;

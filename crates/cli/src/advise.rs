@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_remote_work_of_a_share_is_found_again() {
-        use atrapos_harness::registry::entry;
+        use crate::benchmarks::entry;
         use clap::Command;
         for name in ["micro", "tpcb", "tpcc"] {
             let entry = entry(name).expect("a workload");

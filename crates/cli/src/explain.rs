@@ -7,8 +7,9 @@
 mod dot;
 mod text;
 
+use crate::benchmarks::{entries, entry};
 use atrapos::RecordedFlow;
-use atrapos_harness::registry::{Entry, entries, entry};
+use atrapos_harness::registry::Entry;
 use serde_json::json;
 
 use crate::args::ExplainArgs;

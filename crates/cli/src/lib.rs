@@ -13,6 +13,7 @@ mod advise;
 pub mod args;
 mod backup;
 mod bench;
+pub mod benchmarks;
 mod call;
 mod checkpoints;
 pub mod config;

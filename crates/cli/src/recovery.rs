@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::{Builder, Database, Durability, LoadProgress, RecoveryProgress};
 use atrapos_harness::driver::{self, Clients, Routing, RunOptions};
-use atrapos_harness::registry::tatp;
+use atrapos_standard_benchmarks::tatp;
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::{KeyChoice, Workload};
 use serde_json::{Value, json};

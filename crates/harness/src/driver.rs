@@ -25,11 +25,10 @@ use atrapos_baselines::{SharedDatabase, Written};
 use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_workloads::{Reach, SetupError, Workload};
 
-pub(crate) use self::client::{ClientEnd, ClientSource, check_end};
+pub use self::client::{AnyClient, ClientEnd, ClientSource, check_end};
 pub use self::live::{LiveLatency, Quantiles};
 pub use self::result::{ClassResult, RunError, RunResult, WalResult, WorkerResult};
 
-use self::client::AnyClient;
 use self::measure::{measure, result_of};
 use crate::recorder::Recorder;
 

@@ -1,26 +1,24 @@
-//! Drivers of the workloads of `atrapos`, their measurements, and the experiments made with them.
+//! Drivers of the workloads of `atrapos`, and their measurements.
 //!
 //! - [`driver`]: runs any workload by sessions that live on the workers or by threads outside, with the same
 //!   procedures.
 //! - [`registry`]: every workload by its name, for programs that treat them all alike.
-//! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
 //! - [`raw`]: measurements without transactions: the physical limits of the machine, to compare the others with.
 //!
-//! Owns: clients, their records, and the conclusions from them. Never: knows the steps of a workload's transactions
-//! (except in experiments, which choose theirs), reaches below the public interface of the engine (except in [`raw`],
+//! Owns: clients, their records, and the conclusions from them. Never: knows a workload (the crates that
+//! instantiate the drivers for some of them do: `atrapos-standard-benchmarks`, `atrapos-research-benchmarks`), reaches below the public interface of the engine (except in [`raw`],
 //! which measures the layers below), prints, or reads the command line.
 
 #![forbid(unsafe_code)]
 
 pub mod driver;
-pub mod experiment;
 mod flows;
 pub mod latency;
 mod median;
 mod outside;
 pub mod raw;
-mod recorder;
+pub mod recorder;
 pub mod registry;
 
 pub use flows::{FlowError, flows};

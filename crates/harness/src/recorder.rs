@@ -28,7 +28,7 @@ struct ClassCounters {
 }
 
 /// The counters of the clients of one thread, and the flag that tells them to stop.
-pub(crate) struct Recorder {
+pub struct Recorder {
     /// Flag read by the clients before every transaction; written once. It has a cache line of its own so that reading
     /// it is a hit in the reader's own cache.
     stop: CachePadded<AtomicBool>,
@@ -36,7 +36,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn new(classes: usize) -> Recorder {
+    /// Creates counters of so many classes.
+    pub fn new(classes: usize) -> Recorder {
         let class = || ClassCounters {
             committed: Counter::default(),
             expected_failures: Counter::default(),
@@ -53,7 +54,7 @@ impl Recorder {
     /// Counts one transaction that took `span` as seen by its client. Latencies are recorded for completed transactions
     /// only.
     #[inline]
-    pub(crate) fn record(&self, class: ClassId, outcome: &Result<Outcome, Abort>, span: Ticks) {
+    pub fn record(&self, class: ClassId, outcome: &Result<Outcome, Abort>, span: Ticks) {
         let counters = &self.classes[class.index()];
         match outcome {
             Ok(Outcome::Succeeded) => counters.committed.add(1),
@@ -70,22 +71,24 @@ impl Recorder {
         counters.latency[bucket_of(span.0)].add(1);
     }
 
+    /// Returns true once the clients are to stop.
     #[inline]
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn stop(&self) {
+    /// Tells the clients to stop.
+    pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
     /// Returns the number of transactions completed so far.
-    pub(crate) fn completed(&self) -> u64 {
+    pub fn completed(&self) -> u64 {
         self.classes.iter().map(|class| class.committed.get() + class.expected_failures.get()).sum()
     }
 
     /// Returns the current values of all counters, approximately at one moment.
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> Snapshot {
         let class = |counters: &ClassCounters| {
             let tally = ClassTally {
                 committed: counters.committed.get(),
@@ -102,10 +105,11 @@ impl Recorder {
 
 /// Counters at some moment, or their increase between two.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Snapshot {
-    pub(crate) tallies: Vec<ClassTally>,
+pub struct Snapshot {
+    /// Transactions, by class.
+    pub tallies: Vec<ClassTally>,
     /// Counts per latency bucket, by class.
-    pub(crate) latencies: Vec<Vec<u64>>,
+    pub latencies: Vec<Vec<u64>>,
 }
 
 impl Snapshot {
@@ -116,7 +120,7 @@ impl Snapshot {
     }
 
     /// Sums the counters of several recorders; `classes` is their common number of classes.
-    pub(crate) fn sum<'a>(recorders: impl IntoIterator<Item = &'a Recorder>, classes: usize) -> Snapshot {
+    pub fn sum<'a>(recorders: impl IntoIterator<Item = &'a Recorder>, classes: usize) -> Snapshot {
         let none = Snapshot {
             tallies: vec![ClassTally::default(); classes],
             latencies: vec![vec![0; BUCKETS]; classes],
@@ -125,7 +129,7 @@ impl Snapshot {
     }
 
     /// Returns the increase of the counters since `earlier`.
-    pub(crate) fn since(&self, earlier: &Snapshot) -> Snapshot {
+    pub fn since(&self, earlier: &Snapshot) -> Snapshot {
         self.zip(earlier, u64::wrapping_sub)
     }
 }

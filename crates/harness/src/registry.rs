@@ -1,7 +1,8 @@
 //! Every workload by its name, with its type erased: the interface of programs that treat all workloads alike.
 //!
-//! Owns: the one place where a choice made at run time becomes a workload's type, and back. Never: knows the list of
-//! workloads (their own crate does), or decides anything about them.
+//! Owns: how a choice made at run time becomes a workload's type, and back. Never: knows the list of workloads (their own crate
+//! does), instantiates the driver for one (`atrapos-standard-benchmarks` and `atrapos-research-benchmarks` do, so that they are compiled
+//! side by side), or decides anything about them.
 //!
 //! Everything here is called a few times per run. The code that runs for every transaction is below, in the driver's
 //! loops, one instance for each type of workload, without any dispatch at run time.
@@ -12,8 +13,7 @@ use std::sync::atomic::AtomicBool;
 
 use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, RegisterError, Registry, Schema};
 use atrapos_baselines::{SharedDatabase, SharedRegistry};
-use atrapos_workloads::registry::{self, BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
-use atrapos_workloads::tatp::Tatp;
+use atrapos_workloads::registry::{BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
 use atrapos_workloads::{AuditError, AuditReport, Ledger, NoShare, NotEnoughMemory, Workload};
 use clap::{ArgMatches, Command};
 
@@ -199,28 +199,15 @@ impl<W: Workload> AnyWorkload for W {
     }
 }
 
-/// Returns every workload, in the order in which they are listed.
-#[must_use]
-pub fn entries() -> Vec<Box<dyn Entry>> {
-    let mut entries = Entries(Vec::new());
-    registry::register(&mut entries);
-    entries.0
-}
+/// Workloads that are registered, with their types erased. The code that runs a workload is compiled in the crate that registers it here.
+#[derive(Default)]
+pub struct Entries(pub Vec<Box<dyn Entry>>);
 
-/// Returns the workload of this name, if there is one.
-#[must_use]
-pub fn entry(name: &str) -> Option<Box<dyn Entry>> {
-    entries().into_iter().find(|entry| entry.name() == name)
+impl Debug for Entries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|entry| entry.name())).finish()
+    }
 }
-
-/// Returns a configuration of TATP, for programs that run TATP alone. The code that runs a workload is compiled where
-/// its type is erased: here, and not again in a program.
-#[must_use]
-pub fn tatp(workload: Tatp) -> Box<dyn AnyWorkload> {
-    Box::new(workload)
-}
-
-struct Entries(Vec<Box<dyn Entry>>);
 
 impl Registrar for Entries {
     fn add<O: Options>(&mut self) {

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use atrapos::{Builder, Database, Schema};
-use atrapos_harness::experiment::{
+use atrapos_experiments::{
     ExperimentError, Setup, Watched, apart as families, ladder as rungs, monitoring, repartitioning, scenario,
 };
 use serde_json::{Value, json};

@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use atrapos_harness::registry::{Given, entries, entry};
+use crate::benchmarks::{entries, entry};
+use atrapos_harness::registry::Given;
 use atrapos_instances::ChannelKind;
 use clap::builder::Resettable;
 use clap::error::ErrorKind;

@@ -5,7 +5,8 @@
 
 use std::path::PathBuf;
 
-use atrapos_harness::registry::{Entry, Given, entries, entry};
+use crate::benchmarks::{entries, entry};
+use atrapos_harness::registry::{Entry, Given};
 use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};

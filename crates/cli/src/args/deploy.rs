@@ -5,7 +5,8 @@
 
 use std::path::PathBuf;
 
-use atrapos_harness::registry::{Entry, Given, entries, entry};
+use crate::benchmarks::{entries, entry};
+use atrapos_harness::registry::{Entry, Given};
 use atrapos_instances::ChannelKind;
 use atrapos_instances::plan::Placement;
 use clap::builder::Resettable;

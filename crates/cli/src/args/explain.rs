@@ -2,7 +2,7 @@
 //!
 //! Owns: names, defaults and help texts, with the list of all classes. Never: knows a workload by name; there is a registry.
 
-use atrapos_harness::registry::entries;
+use crate::benchmarks::entries;
 use clap::Args;
 
 #[derive(Debug, Args)]

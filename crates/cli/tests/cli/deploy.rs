@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use assert_cmd::cargo::CommandCargoExt;
-use atrapos_harness::registry::entries;
+use atrapos_cli::benchmarks::entries;
 use atrapos_instances::{Client, ClientError, ClientOptions};
 use atrapos_workloads::Workload;
 use atrapos_workloads::micro::procedures::{ReadRows, UpdateRows};

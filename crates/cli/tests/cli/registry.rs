@@ -1,6 +1,6 @@
 //! Every workload of the registry can be benchmarked and explained: nothing here, and nothing in the command, names one.
 
-use atrapos_harness::registry::entries;
+use atrapos_cli::benchmarks::entries;
 
 use crate::support::{run, stderr, stdout};
 

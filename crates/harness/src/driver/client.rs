@@ -23,10 +23,10 @@ use crate::outside::{Outside, block_on};
 use crate::recorder::Recorder;
 
 /// Result of a client: success, or the class and the abort that no workload expects.
-pub(crate) type ClientEnd = Result<(), (usize, Abort)>;
+pub type ClientEnd = Result<(), (usize, Abort)>;
 
 /// One client of a workload whose type is erased.
-pub(crate) trait AnyClient: Send {
+pub trait AnyClient: Send {
     /// Runs it as a session, until the recorder says stop. It has up to `pipeline` transactions that are not acknowledged, and draws
     /// `burst` at a time.
     fn run_session<'a>(
@@ -72,10 +72,23 @@ impl<W: Workload> AnyClient for ClientOf<W> {
 }
 
 /// A workload whose type is erased, as far as its clients are concerned. The methods are those of [`Workload`].
-pub(crate) trait ClientSource {
+pub trait ClientSource {
+    /// Returns the names of the classes of transactions.
     fn classes(&self) -> &'static [&'static str];
+
+    /// Returns true if transactions of a class write.
     fn updates(&self, class: ClassId) -> bool;
+
+    /// Returns a client of a stream of random choices.
+    ///
+    /// # Errors
+    /// Fails if the database is none of the workload.
     fn client(&self, db: &Database, reach: Reach, stream: u64) -> Result<Box<dyn AnyClient>, SetupError>;
+
+    /// Returns a client that does what others have asked for, if the workload has such.
+    ///
+    /// # Errors
+    /// Fails if the database is none of the workload.
     fn server(
         &self,
         db: &Database,
@@ -109,7 +122,10 @@ impl<W: Workload> ClientSource for W {
 }
 
 /// Returns the error of a client that was ended by an abort.
-pub(crate) fn check_end(workload: &dyn ClientSource, end: ClientEnd) -> Result<(), RunError> {
+///
+/// # Errors
+/// Returns [`RunError::Broken`] with the class of the transaction.
+pub fn check_end(workload: &dyn ClientSource, end: ClientEnd) -> Result<(), RunError> {
     end.map_err(|(class, abort)| RunError::Broken { class: workload.classes()[class], abort })
 }
 

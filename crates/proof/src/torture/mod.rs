@@ -43,7 +43,7 @@ use atrapos_workloads::tatp::{BadSubscribers, Tatp};
 use atrapos_workloads::{AuditError, KeyChoice, Workload};
 
 use atrapos_harness::driver::RunError;
-use atrapos_harness::registry;
+use atrapos_standard_benchmarks::tatp;
 use schema::{CLIENTS, Handles, Mark, PURSE_START, PURSES, Purse, ROWS, mark_key};
 
 /// A promise that was broken.
@@ -240,6 +240,6 @@ impl Torture {
         round: u64,
         stop: &AtomicBool,
     ) -> Result<Tally, TortureError> {
-        clients::run(&*registry::tatp(self.tatp.clone()), self.seed, db, witness, round, stop)
+        clients::run(&*tatp(self.tatp.clone()), self.seed, db, witness, round, stop)
     }
 }

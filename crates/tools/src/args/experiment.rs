@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use atrapos_harness::experiment::scenario::Scenario;
+use atrapos_experiments::scenario::Scenario;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::islands::IslandsCommand;

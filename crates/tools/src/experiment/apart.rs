@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use atrapos_harness::experiment::Setup;
-use atrapos_harness::experiment::apart::{Load, LoadRound, Owners, owners, settled, settled_pairs};
-use atrapos_harness::experiment::comparison::{Pairs, Ratio};
-use atrapos_harness::experiment::timeline::{TimedDecision, Timeline};
+use atrapos_experiments::Setup;
+use atrapos_experiments::apart::{Load, LoadRound, Owners, owners, settled, settled_pairs};
+use atrapos_experiments::comparison::{Pairs, Ratio};
+use atrapos_experiments::timeline::{TimedDecision, Timeline};
 use atrapos_harness::median;
 use serde_json::{Value, json};
 

@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use atrapos_harness::experiment::Setup;
-use atrapos_harness::experiment::comparison::Ratio;
-use atrapos_harness::experiment::monitoring::MonitoringCost;
-use atrapos_harness::experiment::repartitioning::{COUNTS, Cost, REPETITIONS, RepartitionCosts, Running};
+use atrapos_experiments::Setup;
+use atrapos_experiments::comparison::Ratio;
+use atrapos_experiments::monitoring::MonitoringCost;
+use atrapos_experiments::repartitioning::{COUNTS, Cost, REPETITIONS, RepartitionCosts, Running};
 use atrapos_harness::median;
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@
 
 use std::fmt::Write;
 
-use atrapos_harness::experiment::Setup;
-use atrapos_harness::experiment::ladder::{Rung, RungResult};
+use atrapos_experiments::Setup;
+use atrapos_experiments::ladder::{Rung, RungResult};
 use serde_json::{Value, json};
 
 use super::costs::phase;

@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use atrapos_harness::experiment::ladder::RungResult;
-use atrapos_harness::experiment::monitoring::MonitoringCost;
-use atrapos_harness::experiment::repartitioning::{Cost, Kind};
-use atrapos_harness::experiment::scenario::{Round, Scenario};
-use atrapos_harness::experiment::timeline::Timeline;
+use atrapos_experiments::ladder::RungResult;
+use atrapos_experiments::monitoring::MonitoringCost;
+use atrapos_experiments::repartitioning::{Cost, Kind};
+use atrapos_experiments::scenario::{Round, Scenario};
+use atrapos_experiments::timeline::Timeline;
 use plotters::chart::MeshStyle;
 use plotters::coord::types::RangedCoordf64;
 use plotters::element::DashedPathElement;

@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use atrapos_harness::experiment::Setup;
-use atrapos_harness::experiment::comparison::{CERTAIN_WIDTH, CONFIDENCE, Compared, Pairs, Ratio};
-use atrapos_harness::experiment::scenario::{Round, Scenario};
-use atrapos_harness::experiment::timeline::{TimedDecision, Timeline};
+use atrapos_experiments::Setup;
+use atrapos_experiments::comparison::{CERTAIN_WIDTH, CONFIDENCE, Compared, Pairs, Ratio};
+use atrapos_experiments::scenario::{Round, Scenario};
+use atrapos_experiments::timeline::{TimedDecision, Timeline};
 use atrapos_harness::median;
 use serde_json::{Value, json};
 

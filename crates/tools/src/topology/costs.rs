@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use atrapos::{Adaptation, Database, sync_costs_file, sync_costs_machine};
 use atrapos_adapt::{PairCost, SyncCosts, Weights};
-use atrapos_harness::experiment::{Setup, synchronization};
+use atrapos_experiments::{Setup, synchronization};
 use atrapos_topology::{CpuId, LatencyMatrix, LiveOptions, Machine, Relation};
 
 use atrapos_cli::error::CliError;

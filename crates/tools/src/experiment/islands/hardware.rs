@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use atrapos_harness::experiment::counters::{Incrementing, increments_per_s};
+use atrapos_experiments::counters::{Incrementing, increments_per_s};
 use atrapos_instances::ChannelKind;
 use atrapos_instances::message_rate::MessageRate;
 use atrapos_runtime::affinity;

@@ -35,7 +35,7 @@ use atrapos_workloads::tatp::BadSubscribers;
 use atrapos_workloads::tpcc::BadTpcc;
 use atrapos_workloads::{AuditError, Ledger, NotEnoughMemory, SetupError, Workload};
 
-use crate::driver::RunError;
+use atrapos_harness::driver::RunError;
 
 pub use shifting::{Shifting, ShiftingState};
 

@@ -19,7 +19,7 @@ use atrapos_workloads::Ledger;
 
 use super::crowd::Crowd;
 use super::{ExperimentError, Watched};
-use crate::driver::ClientSource;
+use atrapos_harness::driver::ClientSource;
 
 /// Change of the workers at the beginning of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

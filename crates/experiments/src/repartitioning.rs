@@ -20,9 +20,9 @@ use atrapos_workloads::{KeySet, Ledger, Workload};
 use super::comparison::Pairs;
 use super::crowd::Crowd;
 use super::{ExperimentError, Setup, Watched, audit_and_close};
-use crate::latency::histogram_ns;
-use crate::median;
-use crate::recorder::Snapshot;
+use atrapos_harness::latency::histogram_ns;
+use atrapos_harness::median;
+use atrapos_harness::recorder::Snapshot;
 use integers::Integers;
 
 /// Kinds of changes of partitions.

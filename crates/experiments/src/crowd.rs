@@ -10,8 +10,8 @@ use std::sync::Arc;
 use atrapos::{Database, SessionHandle, WorkerId};
 use atrapos_workloads::{Ledger, Reach};
 
-use crate::driver::{ClientEnd, ClientSource, RunError, check_end};
-use crate::recorder::{Recorder, Snapshot};
+use atrapos_harness::driver::{ClientEnd, ClientSource, RunError, check_end};
+use atrapos_harness::recorder::{Recorder, Snapshot};
 
 /// Sessions with a common host.
 struct Group {

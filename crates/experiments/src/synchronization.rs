@@ -18,7 +18,7 @@ use atrapos_workloads::Ledger;
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 
 use super::{ExperimentError, Setup, Watched, audit_and_close};
-use crate::driver::{self, Clients, Progress, Routing, RunOptions};
+use atrapos_harness::driver::{self, Clients, Progress, Routing, RunOptions};
 
 /// Workers that synchronize.
 const WORKERS: usize = 2;

@@ -19,8 +19,8 @@ use atrapos_workloads::pair::Pair;
 use atrapos_workloads::{ClassTally, Ledger, Workload};
 
 use super::{ExperimentError, Setup, Watched, audit_and_close};
-use crate::driver::{self, Clients, Progress, Routing, RunOptions, RunResult, SharedThreads};
-use crate::median;
+use atrapos_harness::driver::{self, Clients, Progress, Routing, RunOptions, RunResult, SharedThreads};
+use atrapos_harness::median;
 
 /// One configuration of Figure 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -38,7 +38,7 @@ impl Ratio {
     #[must_use]
     pub fn median_of(ratios: &[f64]) -> Option<Ratio> {
         let mut ratios = ratios.to_vec();
-        let value = (!ratios.is_empty()).then(|| crate::median(&mut ratios))?;
+        let value = (!ratios.is_empty()).then(|| atrapos_harness::median(&mut ratios))?;
         ratios.sort_unstable_by(f64::total_cmp);
         let count = ratios.len();
         // Of `count` ratios, as many are below the true median as tosses of a coin are heads.
@@ -222,7 +222,7 @@ fn settled(samples: &[Sample], end: f64) -> f64 {
     let begin = samples.first().map_or(end, |sample| sample.time_s);
     let last = samples.iter().filter(|sample| sample.time_s >= end - (end - begin) / 3.0);
     let mut tps: Vec<f64> = last.map(|sample| sample.tps).collect();
-    if tps.is_empty() { 0.0 } else { crate::median(&mut tps) }
+    if tps.is_empty() { 0.0 } else { atrapos_harness::median(&mut tps) }
 }
 
 #[cfg(test)]

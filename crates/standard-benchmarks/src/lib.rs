@@ -1,0 +1,26 @@
+//! Benchmarks that a standard describes, ready to be run: TATP, TPC-B and TPC-C.
+//!
+//! Drivers run a workload's transactions without any dispatch, so their code is compiled once for each workload, which is half of a first
+//! build. It is compiled here for some and in another crate for the others, side by side.
+//!
+//! Owns: nothing but that. Never: knows how a workload is described (`atrapos-workloads` does), or run (`atrapos-harness` does).
+
+#![forbid(unsafe_code)]
+
+use atrapos_harness::registry::{AnyWorkload, Entries, Entry};
+use atrapos_workloads::registry::register_standard;
+use atrapos_workloads::tatp::Tatp;
+
+/// Returns these workloads, in the order in which they are listed.
+#[must_use]
+pub fn entries() -> Vec<Box<dyn Entry>> {
+    let mut entries = Entries::default();
+    register_standard(&mut entries);
+    entries.0
+}
+
+/// Returns a configuration of TATP, for programs that run TATP alone.
+#[must_use]
+pub fn tatp(workload: Tatp) -> Box<dyn AnyWorkload> {
+    Box::new(workload)
+}
