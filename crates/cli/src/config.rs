@@ -34,7 +34,7 @@ const SESSIONS_WITH_BURSTS: usize = 8;
 /// microseconds: enough that a worker has work while the transactions of the others wait, which is the more the longer
 /// a sync takes (a worker runs about one transaction in a microsecond, and one in three waits for a sync or two). More
 /// than that only crowd the cache, and wait for each other.
-pub fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
+pub(crate) fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
     let wanted = (device_sync_us * 0.8) as usize;
     let sessions = wanted.next_power_of_two().clamp(SESSIONS_DURABLE_MIN, SESSIONS_DURABLE_MAX);
     NonZeroUsize::new(sessions).unwrap_or(NonZeroUsize::MIN)
@@ -340,7 +340,7 @@ fn burst(args: &RunArgs, waits: bool) -> Result<NonZeroUsize, CliError> {
 }
 
 /// Returns the clients of a database in memory unless others are asked for.
-pub fn clients_in_memory() -> Clients {
+pub(crate) fn clients_in_memory() -> Clients {
     Clients::sessions(NonZeroUsize::new(SESSIONS_IN_MEMORY).unwrap_or(NonZeroUsize::MIN))
 }
 
@@ -387,7 +387,10 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
 }
 
 /// Returns the durability that two options name together.
-pub fn durability_of(durability: DurabilityArg, max_loss_ms: Option<u64>) -> Result<Durability, CliError> {
+pub(crate) fn durability_of(
+    durability: DurabilityArg,
+    max_loss_ms: Option<u64>,
+) -> Result<Durability, CliError> {
     match (durability, max_loss_ms) {
         (DurabilityArg::Relaxed, Some(0)) => Err(CliError::bad_input(
             "--max-loss-ms 0 is synchronous durability; ask for that, or for at least 1",
@@ -447,7 +450,7 @@ fn set(controller: &mut ControllerSettings, option: &str, given: &str) -> Result
 }
 
 /// Refuses tables apart in an engine whose threads share the data.
-pub fn check_apart(choice: &Choice, engine: EngineArg) -> Result<(), CliError> {
+pub(crate) fn check_apart(choice: &Choice, engine: EngineArg) -> Result<(), CliError> {
     if choice.has_tables_apart() && engine.shares_data() {
         return Err(CliError::bad_input(format!(
             "--apart says how workers divide the tables that they own, and {} has none; leave one of them out",
@@ -463,7 +466,7 @@ pub fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> {
 }
 
 /// Returns the settings by which a database adapts itself, those of the controller from this option.
-pub fn adaptation_of(
+pub(crate) fn adaptation_of(
     args: &ObservingArgs,
     option: &str,
     controller_settings: &[String],
@@ -485,7 +488,7 @@ pub fn adaptation_of(
 }
 
 /// Returns the settings by which a database adapts itself, as [`adaptation_of`] does, and checks them; `None` if it is to keep its scheme.
-pub fn adaptation_unless(
+pub(crate) fn adaptation_unless(
     fixed: bool,
     args: &ObservingArgs,
     option: &str,

@@ -39,7 +39,7 @@ static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 const REMOVALS: u32 = 1000;
 
 /// Makes a temporary directory, which is removed also when a signal ends the process. Returns what `make` does.
-pub fn make_temporary<E>(make: impl FnOnce() -> Result<TempDir, E>) -> Result<TempDir, E> {
+pub(crate) fn make_temporary<E>(make: impl FnOnce() -> Result<TempDir, E>) -> Result<TempDir, E> {
     let mut all = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = make()?;
     all.push(directory.path().to_owned());
@@ -58,7 +58,7 @@ fn end_now() -> ! {
 }
 
 /// Waits for the end if a signal ends the process: what fails meanwhile for want of the removed directory is no failure to report.
-pub fn wait_if_ending() {
+pub(crate) fn wait_if_ending() {
     while ENDING.load(Ordering::SeqCst) {
         std::thread::park();
     }

@@ -16,7 +16,7 @@ fn bar(length: u64, template: &str) -> ProgressBar {
 }
 
 /// Runs `load` while showing its progress and its rate.
-pub fn while_loading<R: Send>(
+pub(crate) fn while_loading<R: Send>(
     rows_expected: u64,
     progress: &LoadProgress,
     load: impl FnOnce() -> R + Send,
@@ -45,7 +45,7 @@ pub fn while_loading<R: Send>(
 }
 
 /// Opens a database while showing the progress of its recovery.
-pub fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl FnOnce() -> R + Send) -> R {
+pub(crate) fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl FnOnce() -> R + Send) -> R {
     let bar = bar(100, "recovering {bar:32} {percent:>3}%  {msg}");
     if bar.is_hidden() {
         return open();
