@@ -87,7 +87,7 @@ fn find(this: &Path) -> Result<PathBuf, CliError> {
     if is_there && !is_older {
         return Ok(program);
     }
-    match build(directory) {
+    match build(directory, is_there) {
         Some(built) => built.map(|()| program),
         None if is_there => Ok(program),
         None => Err(CliError::bad_input(format!(
@@ -99,7 +99,7 @@ fn find(this: &Path) -> Result<PathBuf, CliError> {
 }
 
 /// Builds the other program into the directory of this one, if that is one of cargo's and the source is still there. Returns nothing otherwise.
-fn build(directory: &Path) -> Option<Result<(), CliError>> {
+fn build(directory: &Path, is_there: bool) -> Option<Result<(), CliError>> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join("tools/Cargo.toml");
     // Cargo marks its target directory, one above those of the profiles.
     let target = directory.parent().filter(|target| target.join("CACHEDIR.TAG").exists())?;
@@ -110,7 +110,9 @@ fn build(directory: &Path) -> Option<Result<(), CliError>> {
     if !manifest.exists() {
         return None;
     }
-    output::complain(&format!("building {PROGRAM}, which does this: once, some minutes"));
+    if !is_there {
+        output::complain(&format!("building {PROGRAM}, which does this: once, some minutes"));
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--locked", "--package", PROGRAM, "--profile", profile, "--manifest-path"])

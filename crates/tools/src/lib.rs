@@ -37,12 +37,12 @@ use crate::args::{Cli, Command, StructureBench};
 #[must_use]
 pub fn run() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    // Torture starts children of this program by names that are not listed anywhere.
-    let is_child = words
+    // Torture starts children of this program by names that no list has.
+    let is_own = words
         .first()
         .and_then(|word| word.to_str())
         .is_some_and(|word| word != "bench" && Command::has_subcommand(word));
-    if is_child || atrapos_cli::tools::are_meant(&words) {
+    if is_own || atrapos_cli::tools::are_meant(&words) {
         atrapos_cli::status(command(&Cli::parse().command))
     } else {
         atrapos_cli::run()
