@@ -6,9 +6,9 @@
 //! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
 //! - [`raw`]: measurements without transactions: the physical limits of the machine, to compare the others with.
 //!
-//! Owns: clients, their records, and the conclusions from them. Never: knows a workload (the crates that
-//! instantiate the drivers for some of them do: `atrapos-standard-benchmarks`, `atrapos-research-benchmarks`), reaches below the public interface of the engine (except in [`raw`],
-//! which measures the layers below), prints, or reads the command line.
+//! Owns: clients, their records, and the conclusions from them. Never: knows a workload, or instantiates a driver for one
+//! (`atrapos-standard-benchmarks` and `atrapos-research-benchmarks` do), reaches below the public interface of the engine
+//! (except in [`raw`], which measures the layers below), prints, or reads the command line.
 
 #![forbid(unsafe_code)]
 
