@@ -43,7 +43,7 @@ pub(crate) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  atrapos bench tatp                         load 100,000 subscribers, run the standard mix for 10 s
+  atrapos bench tatp                         load 100,000 subscribers, run the standard mix for 5 s
   atrapos bench tatp --mix get-subscriber-data --routing owner --subscribers 800000
                                              the fastest transaction there is, each worker on its own data
   atrapos bench tatp --clients 4 --runs 5    four client threads outside the engine; the median of five runs
