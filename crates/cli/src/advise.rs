@@ -304,8 +304,9 @@ mod tests {
 
     #[test]
     fn the_remote_work_of_a_share_is_found_again() {
-        use crate::benchmarks::entry;
         use clap::Command;
+
+        use crate::benchmarks::entry;
         for name in ["micro", "tpcb", "tpcc"] {
             let entry = entry(name).expect("a workload");
             let command: Command = entry.command();

@@ -7,12 +7,12 @@
 mod dot;
 mod text;
 
-use crate::benchmarks::{entries, entry};
 use atrapos::RecordedFlow;
 use atrapos_harness::registry::Entry;
 use serde_json::json;
 
 use crate::args::ExplainArgs;
+use crate::benchmarks::{entries, entry};
 use crate::error::CliError;
 use crate::output;
 

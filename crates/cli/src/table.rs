@@ -7,9 +7,8 @@ use std::fmt::Write;
 use atrapos::AbortReason;
 use atrapos_harness::driver::RunResult;
 use atrapos_harness::raw::{RawReport, RawResult};
-use serde_json::Value;
-
 pub use atrapos_workloads::count;
+use serde_json::Value;
 
 use crate::bench::{BenchReport, Growth, Load, Run};
 use crate::decisions;

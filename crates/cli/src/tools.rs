@@ -1,7 +1,7 @@
 //! The hand-over to `atrapos-tools`, the second program of the command.
 //!
-//! What nobody needs to run or to measure a database is in a program of its own: experiments, virtual domains by themselves,
-//! planning, torture, the view in a terminal. It is a quarter of all that would have to be compiled before the first benchmark can run
+//! Experiments, virtual domains by themselves, planning, torture and the view in a terminal are in a program of their own: nobody
+//! needs them to run or to measure a database, and they were a quarter of all that had to be compiled before the first benchmark could run
 //! (`docs/decisions/0175-the-command-is-two-programs.md`). Whoever types a command does not notice: this process becomes the other program,
 //! with the same arguments.
 //!

@@ -8,10 +8,9 @@
 use std::sync::Arc;
 
 use atrapos::{Database, SessionHandle, WorkerId};
-use atrapos_workloads::{Ledger, Reach};
-
 use atrapos_harness::driver::{ClientEnd, ClientSource, RunError, check_end};
 use atrapos_harness::recorder::{Recorder, Snapshot};
+use atrapos_workloads::{Ledger, Reach};
 
 /// Sessions with a common host.
 struct Group {

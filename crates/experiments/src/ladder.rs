@@ -15,12 +15,12 @@ use std::time::Duration;
 use atrapos::{Adaptation, CentralState, Database, SchemeSearch, Scope};
 use atrapos_baselines::SharedDatabase;
 use atrapos_baselines::two_phase::LockingEngine;
+use atrapos_harness::driver::{self, Clients, Progress, Routing, RunOptions, RunResult, SharedThreads};
+use atrapos_harness::median;
 use atrapos_workloads::pair::Pair;
 use atrapos_workloads::{ClassTally, Ledger, Workload};
 
 use super::{ExperimentError, Setup, Watched, audit_and_close};
-use atrapos_harness::driver::{self, Clients, Progress, Routing, RunOptions, RunResult, SharedThreads};
-use atrapos_harness::median;
 
 /// One configuration of Figure 6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -30,13 +30,11 @@ pub mod timeline;
 use std::time::{Duration, Instant};
 
 use atrapos::{Abort, Builder, Database, LoadError, LoadProgress, OpenError, Schema};
+use atrapos_harness::driver::RunError;
 use atrapos_workloads::pair::BadPair;
 use atrapos_workloads::tatp::BadSubscribers;
 use atrapos_workloads::tpcc::BadTpcc;
 use atrapos_workloads::{AuditError, Ledger, NotEnoughMemory, SetupError, Workload};
-
-use atrapos_harness::driver::RunError;
-
 pub use shifting::{Shifting, ShiftingState};
 
 /// Reasons for which an experiment could not start or could not finish.

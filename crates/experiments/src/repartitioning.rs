@@ -8,22 +8,21 @@
 
 mod integers;
 
-pub use integers::{IntegerRows, TenIntegers};
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos::{Database, RepartitionReport, SchemeChange, TableRef, Ticks, WorkerId};
+use atrapos_harness::latency::histogram_ns;
+use atrapos_harness::median;
+use atrapos_harness::recorder::Snapshot;
 use atrapos_runtime::Clock;
 use atrapos_workloads::{KeySet, Ledger, Workload};
+use integers::Integers;
+pub use integers::{IntegerRows, TenIntegers};
 
 use super::comparison::Pairs;
 use super::crowd::Crowd;
 use super::{ExperimentError, Setup, Watched, audit_and_close};
-use atrapos_harness::latency::histogram_ns;
-use atrapos_harness::median;
-use atrapos_harness::recorder::Snapshot;
-use integers::Integers;
 
 /// Kinds of changes of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use atrapos_harness::driver::{self, Clients, Progress, Routing, RunOptions};
 use atrapos_workloads::Ledger;
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 
 use super::{ExperimentError, Setup, Watched, audit_and_close};
-use atrapos_harness::driver::{self, Clients, Progress, Routing, RunOptions};
 
 /// Workers that synchronize.
 const WORKERS: usize = 2;

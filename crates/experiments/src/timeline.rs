@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use atrapos::activity::Activity;
 use atrapos::{AdaptationEvent, Database, Suspension, WorkerId};
+use atrapos_harness::driver::ClientSource;
 use atrapos_workloads::Ledger;
 
 use super::crowd::Crowd;
 use super::{ExperimentError, Watched};
-use atrapos_harness::driver::ClientSource;
 
 /// Change of the workers at the beginning of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,9 +27,8 @@ use atrapos_workloads::{Reach, SetupError, Workload};
 
 pub use self::client::{AnyClient, ClientEnd, ClientSource, check_end};
 pub use self::live::{LiveLatency, Quantiles};
-pub use self::result::{ClassResult, RunError, RunResult, WalResult, WorkerResult};
-
 use self::measure::{measure, result_of};
+pub use self::result::{ClassResult, RunError, RunResult, WalResult, WorkerResult};
 use crate::recorder::Recorder;
 
 /// The clients that run the transactions.

@@ -10,10 +10,10 @@ mod structures;
 
 use std::path::Path;
 
+use atrapos_cli::error::CliError;
 use atrapos_composition::CompositionError;
 
 use crate::args::DomainsCommand;
-use atrapos_cli::error::CliError;
 
 /// Runs `atrapos domains`.
 pub(crate) fn domains(command: &DomainsCommand) -> Result<(), CliError> {

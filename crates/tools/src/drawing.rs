@@ -2,10 +2,9 @@
 //!
 //! Owns: the canvas, its width, and the typeface. Never: knows what is drawn.
 
+use atrapos_cli::error::CliError;
 use plotters::coord::Shift;
 use plotters::prelude::*;
-
-use atrapos_cli::error::CliError;
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;

@@ -1,8 +1,8 @@
 //! `atrapos experiment`: a database that adapts itself beside one that does not, the steps from PLP to there, the cost of
 //! adapting, the controller on simulated machines, and designs by islands.
 //!
-//! Owns: the order of the steps: checking, running, showing and writing. Never: measures anything itself (the workloads
-//! crate does), or formats it (the modules below do).
+//! Owns: the order of the steps: checking, running, showing and writing. Never: measures anything itself
+//! (`atrapos-experiments` does), or formats it (the modules below do).
 
 mod apart;
 mod costs;
@@ -18,17 +18,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use atrapos::{Builder, Database, Schema};
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::output::JsonFile;
+use atrapos_cli::progress::RunBar;
+use atrapos_cli::{config, interrupt, machine, output};
 use atrapos_experiments::{
     ExperimentError, Setup, Watched, apart as families, ladder as rungs, monitoring, repartitioning, scenario,
 };
 use serde_json::{Value, json};
 
 use crate::args::experiment::{Experiment, ExperimentArgs, ExperimentCommand, OtherExperiment, ResultArgs};
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::output::JsonFile;
-use atrapos_cli::progress::RunBar;
-use atrapos_cli::{config, interrupt, machine, output};
 
 /// Output of an experiment: the same result in four forms.
 #[derive(Debug)]

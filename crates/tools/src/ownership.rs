@@ -7,11 +7,11 @@
 
 use atrapos::activity::Activity;
 use atrapos_adapt::{Plan, PlannedScheme, Platform, TableIndex, Workload};
+use atrapos_cli::error::CliError;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::drawing::{Area, Drawn, FAINT, FONT, WIDTH, svg};
-use atrapos_cli::error::CliError;
 
 /// Strips of tables, and what heat means in them.
 #[derive(Debug)]

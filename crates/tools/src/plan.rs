@@ -9,15 +9,15 @@ use atrapos_adapt::{
     AdaptError, Attributed, Plan, PlannedScheme, Platform, Settings, TableIndex, Workload, WorkloadTrace,
     evaluate, expected, plan_from, render_plan, search,
 };
+use atrapos_cli::error::CliError;
+use atrapos_cli::output::JsonFile;
+use atrapos_cli::{machine, output};
 use atrapos_exact::solve_exactly;
 use atrapos_topology::Machine;
 use serde_json::{Value, json};
 
 use crate::args::PlanArgs;
 use crate::ownership::Picture;
-use atrapos_cli::error::CliError;
-use atrapos_cli::output::JsonFile;
-use atrapos_cli::{machine, output};
 
 /// Distance of the usual search from the optimum.
 struct Optimum {

@@ -5,13 +5,13 @@
 
 mod costs;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::{machine, output};
 use atrapos_runtime::measure::{MeasureOptions, measure_round_trips};
 use atrapos_topology::report::{render_tree, to_json, to_toml};
 use atrapos_topology::{CpuId, LatencyMatrix, Machine};
 
 use crate::args::TopologyArgs;
-use atrapos_cli::error::CliError;
-use atrapos_cli::{machine, output};
 
 /// Runs `atrapos topology`.
 pub(crate) fn topology(args: &TopologyArgs) -> Result<(), CliError> {

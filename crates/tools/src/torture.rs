@@ -21,16 +21,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use atrapos_workloads::Random;
-use serde_json::Value;
-
-use crate::args::TortureArgs;
 use atrapos_cli::error::CliError;
 use atrapos_cli::progress::RunBar;
 use atrapos_cli::table::count;
 use atrapos_cli::{config, interrupt, output, store};
-
+use atrapos_workloads::Random;
 use disk::Disk;
+use serde_json::Value;
+
+use crate::args::TortureArgs;
 
 /// Limit of workers: there are two cores at least, and slightly more workers than cores are worth testing.
 const WORKERS_MAX: u64 = 4;

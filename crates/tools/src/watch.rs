@@ -9,14 +9,14 @@ use std::io::{self, IsTerminal as _};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::{interrupt, output};
 use atrapos_watch::{Attached, Target, WatchError};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::frame::View;
 use crate::args::WatchArgs;
-use atrapos_cli::error::CliError;
-use atrapos_cli::{interrupt, output};
 
 /// The time between two frames.
 const FRAME_EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,6 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::benchmarks::{entries, entry};
 use atrapos_harness::registry::Given;
 use atrapos_instances::ChannelKind;
 use clap::builder::Resettable;
@@ -13,10 +12,11 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::EngineArg;
+use crate::benchmarks::{entries, entry};
 
 /// The workload to advise on.
 #[derive(Debug)]
-pub(crate) struct AdviseCommand(pub Box<WorkloadAdvise>);
+pub(crate) struct AdviseCommand(pub(crate) Box<WorkloadAdvise>);
 
 /// A workload, and how to compare its deployments.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl FromStr for ChannelsArg {
 
 /// The engines to compare, each once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EnginesArg(pub Vec<EngineArg>);
+pub(crate) struct EnginesArg(pub(crate) Vec<EngineArg>);
 
 /// Those that can be compared.
 const ENGINES: [EngineArg; 3] = [EngineArg::Atrapos, EngineArg::Shared2pl, EngineArg::SharedOcc];

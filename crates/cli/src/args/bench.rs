@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 
-use crate::benchmarks::{entries, entry};
 use atrapos_harness::registry::{Entry, Given};
 use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::run::{CommonArgs, RunArgs};
+use crate::benchmarks::{entries, entry};
 use crate::tools::BenchTool;
 
 /// Benchmark to run.

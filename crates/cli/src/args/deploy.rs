@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 
-use crate::benchmarks::{entries, entry};
 use atrapos_harness::registry::{Entry, Given};
 use atrapos_instances::ChannelKind;
 use atrapos_instances::plan::Placement;
@@ -14,6 +13,7 @@ use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::{AdaptationArgs, DurabilityArg, EngineArg};
+use crate::benchmarks::{entries, entry};
 
 /// A workload to deploy, and how.
 #[derive(Debug)]

@@ -2,8 +2,9 @@
 //!
 //! Owns: names, defaults and help texts, with the list of all classes. Never: knows a workload by name; there is a registry.
 
-use crate::benchmarks::entries;
 use clap::Args;
+
+use crate::benchmarks::entries;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {

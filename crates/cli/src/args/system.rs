@@ -10,21 +10,21 @@ use super::EngineArg;
 /// The steps from PLP to ATraPos, each of its own.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct SystemArgs {
-    /// Who shares the list that transactions enter when they begin and leave when they have ended [default: worker; central with
+    /// Scope of the list that transactions enter when they begin and leave when they have ended [default: worker; central with
     /// --engine plp].
     #[arg(long, value_enum, value_name = "WHO", help_heading = "System state")]
     pub(crate) transaction_list: Option<ScopeArg>,
-    /// Who shares the counter from which transactions have their numbers [default: worker; central with --engine plp].
+    /// Scope of the counter from which transactions have their numbers [default: worker; central with --engine plp].
     #[arg(long, value_enum, value_name = "WHO", help_heading = "System state")]
     pub(crate) transaction_numbers: Option<ScopeArg>,
-    /// Who shares the read/write lock that transactions take when they begin and end [default: worker, so none; central with
+    /// Scope of the read/write lock that transactions take when they begin and end [default: worker, so none; central with
     /// --engine plp].
     #[arg(long, value_enum, value_name = "WHO", help_heading = "System state")]
     pub(crate) state_locks: Option<ScopeArg>,
-    /// Who shares the buffer to which commits append their records [default: worker; central with --engine plp].
+    /// Scope of the buffer to which commits append their records [default: worker; central with --engine plp].
     #[arg(long, value_enum, value_name = "WHO", help_heading = "System state")]
     pub(crate) log_buffer: Option<ScopeArg>,
-    /// How partitions are chosen, once, before the first measurement; the database then keeps them [default: it adapts itself;
+    /// Choice of partitions, once, before the first measurement; the database then keeps them [default: it adapts itself;
     /// naive with --engine plp].
     #[arg(long, value_enum, value_name = "HOW", conflicts_with = "fixed", help_heading = "System state")]
     pub(crate) partitioning: Option<PartitioningArg>,

@@ -1,6 +1,6 @@
 //! Refusals of what makes no sense: one clear sentence, exit status 2, and nothing lost.
 
-use crate::support::{quick, refused, run, stderr};
+use crate::support::{bad_topologies, quick, refused, run, stderr};
 
 #[test]
 fn an_unknown_mix_is_refused_with_those_there_are() {
@@ -159,18 +159,7 @@ fn more_than_memory_holds_is_refused_with_what_it_holds() {
 #[test]
 fn a_topology_that_is_none_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
-    let contradictory = directory.path().join("contradictory.toml");
-    let text = "[[island]]\ncpus = \"0-1\"\nnode = 0\n[[island]]\ncpus = \"1-2\"\nnode = 0\n";
-    std::fs::OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .open(&contradictory)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
-        .expect("a file");
-    let contradictory = contradictory.to_str().expect("text");
-    let missing = directory.path().join("missing.toml");
-    let missing = missing.to_str().expect("text");
-    for topology in [contradictory, missing, "pack:0", "pack:two", "nonsense", "/dev"] {
+    for topology in &bad_topologies(directory.path()) {
         for arguments in
             [&["bench", "tatp", "--topology", topology][..], &["bench", "raw", "--topology", topology]]
         {

@@ -1,5 +1,6 @@
 //! Running the command.
 
+use std::path::Path;
 use std::process::Output;
 
 use assert_cmd::Command;
@@ -66,4 +67,19 @@ pub(crate) fn refused(arguments: &[&str]) -> String {
     assert!(complaint.starts_with("error: "), "{complaint}");
     assert_eq!(complaint.lines().count(), 1, "{arguments:?} said more than one sentence: {complaint}");
     complaint
+}
+
+/// Topologies that are none, of which two are files in the directory.
+pub(crate) fn bad_topologies(directory: &Path) -> Vec<String> {
+    let contradictory = directory.join("contradictory.toml");
+    let text = "[[island]]\ncpus = \"0-1\"\nnode = 0\n[[island]]\ncpus = \"1-2\"\nnode = 0\n";
+    std::fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .open(&contradictory)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
+        .expect("a file");
+    let files = [contradictory, directory.join("missing.toml")];
+    let files = files.iter().map(|file| file.to_str().expect("text").to_owned());
+    files.chain(["pack:0", "pack:two", "nonsense", "/dev"].map(str::to_owned)).collect()
 }

@@ -1,12 +1,13 @@
 //! The search against the optimum: by the exact program, and by trying all schemes.
 
-use crate::fixture::{Random, platform, random_workload};
 use atrapos_adapt::{
     AdaptError, Annealing, ControllerSettings, PlannedScheme, Platform, Settings, TableIndex, TableScheme,
     WorkerIndex, Workload, evaluate, search,
 };
 use atrapos_exact::solve_exactly;
 use atrapos_topology::Machine;
+
+use crate::fixture::{Random, platform, random_workload};
 
 const MACHINES: [&str; 5] =
     ["core:2 pu:1", "pack:2 core:1 pu:1", "core:3 pu:1", "pack:2 core:2 pu:1", "l3:2 core:2 pu:1"];

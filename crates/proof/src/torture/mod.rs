@@ -31,20 +31,17 @@ use std::sync::atomic::AtomicBool;
 use atrapos::{
     Abort, Builder, CheckpointFailure, Database, DefineError, LoadError, LoadProgress, Schema, SchemaError,
 };
-
+use atrapos_harness::driver::RunError;
+use atrapos_standard_benchmarks::tatp;
+use atrapos_workloads::tatp::parameters::Mix;
+use atrapos_workloads::tatp::{BadSubscribers, Tatp};
+use atrapos_workloads::{AuditError, KeyChoice, Workload};
 pub use check::CheckReport;
 pub use clients::Tally;
 pub use made::DEFINERS;
 pub use made::check::MadeViolation;
-pub use witness::{Part, READERS, Slot, Witness, WitnessError};
-
-use atrapos_workloads::tatp::parameters::Mix;
-use atrapos_workloads::tatp::{BadSubscribers, Tatp};
-use atrapos_workloads::{AuditError, KeyChoice, Workload};
-
-use atrapos_harness::driver::RunError;
-use atrapos_standard_benchmarks::tatp;
 use schema::{CLIENTS, Handles, Mark, PURSE_START, PURSES, Purse, ROWS, mark_key};
+pub use witness::{Part, READERS, Slot, Witness, WitnessError};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

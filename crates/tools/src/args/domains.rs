@@ -4,9 +4,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
-
 use atrapos_cli::args::CommonArgs;
+use clap::{Args, Subcommand, ValueEnum};
 
 /// A step from structures to domains that run.
 #[derive(Debug, Subcommand)]

@@ -4,11 +4,11 @@
 
 use std::path::PathBuf;
 
+use atrapos_cli::args::AdaptationArgs;
 use atrapos_experiments::scenario::Scenario;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::islands::IslandsCommand;
-use atrapos_cli::args::AdaptationArgs;
 
 /// An experiment of one of the two kinds.
 #[derive(Debug, Args)]

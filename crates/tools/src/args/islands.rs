@@ -2,13 +2,13 @@
 //!
 //! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
 
+use atrapos_cli::args::{ChannelsArg, DurabilityArg};
 use atrapos_domain_loads::{Design, Mix};
 use atrapos_structures::Kind as Structure;
 use atrapos_workloads::micro::Kind;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::args::experiment::ResultArgs;
-use atrapos_cli::args::{ChannelsArg, DurabilityArg};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IslandsCommand {

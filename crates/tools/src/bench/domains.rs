@@ -7,6 +7,9 @@
 pub(crate) mod json;
 mod text;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::progress::RunBar;
+use atrapos_cli::{config, interrupt, machine, output, table};
 use atrapos_composition::{RELIABLE_VARIATION_MAX, variation};
 use atrapos_domain_loads::{
     Access, Arrangement, Choice, Design, Length, Load, LoadError, Measurement, Run, Step, Threads, choose,
@@ -17,9 +20,6 @@ use serde_json::Value;
 
 use crate::args::DomainsBenchArgs;
 use crate::experiment::repeated;
-use atrapos_cli::error::CliError;
-use atrapos_cli::progress::RunBar;
-use atrapos_cli::{config, interrupt, machine, output, table};
 
 /// Sizes of bursts that are compared.
 const BURSTS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];

@@ -4,6 +4,10 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::table::{columns, count, origin, rate};
+use atrapos_cli::{config, interrupt, machine, output};
 use atrapos_domain_loads::{Candidate, Design, Judgement, Length, Load, Mix, Threads, judge_designs};
 use atrapos_structures::Kind;
 use atrapos_topology::Machine;
@@ -13,10 +17,6 @@ use super::domains::json::arrangement;
 use super::domains::{refused, watched};
 use crate::args::DomainsDesignsBenchArgs;
 use crate::experiment::repeated;
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::table::{columns, count, origin, rate};
-use atrapos_cli::{config, interrupt, machine, output};
 
 /// The share of the best design that the design configured should have at least, by the requirements.
 const CONFIGURED_MIN: f64 = 0.95;

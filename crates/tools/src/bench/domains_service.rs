@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::table::{columns, count, origin};
+use atrapos_cli::{config, interrupt, machine, output};
 use atrapos_domain_loads::{Disturbance, Gaps, ServiceRun, ServiceSettings, run_service};
 use serde_json::{Map, Value, json};
 
 use super::domains::refused;
 use crate::args::DomainsServiceBenchArgs;
 use crate::experiment::repeated;
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::table::{columns, count, origin};
-use atrapos_cli::{config, interrupt, machine, output};
 
 /// The longest time without service that a change of the domains may cause, at two cores.
 const BAR: Duration = Duration::from_millis(1);

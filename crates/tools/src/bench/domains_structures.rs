@@ -5,6 +5,11 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::progress::RunBar;
+use atrapos_cli::table::{count, origin, rate};
+use atrapos_cli::{config, interrupt, machine, output};
 use atrapos_domain_loads::{
     Access, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load, LoadError, Mix, Threads,
     run_configuration, run_directly,
@@ -17,11 +22,6 @@ use serde_json::{Value, json};
 use super::domains::{complain_of_variation, refused};
 use crate::args::DomainsStructuresBenchArgs;
 use crate::experiment::repeated;
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::progress::RunBar;
-use atrapos_cli::table::{count, origin, rate};
-use atrapos_cli::{config, interrupt, machine, output};
 
 /// The settings, checked.
 struct Settings {

@@ -4,6 +4,10 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::table::{count, origin, rate};
+use atrapos_cli::{config, interrupt, machine, output};
 use atrapos_domain_loads::{Arrangement, Design, Threads, TpccLoad, TpccRound, TpccRun, run_tpcc};
 use atrapos_topology::Machine;
 use serde_json::{Value, json};
@@ -12,10 +16,6 @@ use super::domains::json::arrangement as arrangement_json;
 use super::domains::{complain_of_variation, refused, watched};
 use crate::args::DomainsTpccBenchArgs;
 use crate::experiment::repeated;
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::table::{count, origin, rate};
-use atrapos_cli::{config, interrupt, machine, output};
 
 /// The settings, checked.
 struct Settings {

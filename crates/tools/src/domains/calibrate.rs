@@ -5,6 +5,11 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::output::JsonFile;
+use atrapos_cli::table::{columns, origin, rate};
+use atrapos_cli::{config, interrupt, machine, output};
 use atrapos_composition::{Calibration, CalibrationSettings, Curve, Curves, Point, variation};
 use atrapos_domain_loads::{Length, Load, LoadError, Mix, default_sizes, is_oversubscribed, measure_curve};
 use atrapos_harness::median;
@@ -16,11 +21,6 @@ use super::refused;
 use crate::args::CalibrateArgs;
 use crate::bench::domains::{refused as refused_load, watched};
 use crate::experiment::repeated;
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::output::JsonFile;
-use atrapos_cli::table::{columns, origin, rate};
-use atrapos_cli::{config, interrupt, machine, output};
 
 /// The structures of the paper.
 const STRUCTURES: [Kind; 4] = [Kind::BTree, Kind::FpTree, Kind::BwTree, Kind::HashMap];

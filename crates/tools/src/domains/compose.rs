@@ -5,6 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::output::JsonFile;
+use atrapos_cli::table::columns;
+use atrapos_cli::{machine, output};
 use atrapos_composition::{
     CalibrationSettings, Composition, Demand, DomainIndex, Kind, LoadBounds, Structures, map_onto, span,
 };
@@ -20,10 +24,6 @@ use super::search::{Found, Task, counted};
 use super::structures::{curves, structures};
 use crate::args::{ComposeArgs, KindArg};
 use crate::bench::domains::refused as refused_load;
-use atrapos_cli::error::CliError;
-use atrapos_cli::output::JsonFile;
-use atrapos_cli::table::columns;
-use atrapos_cli::{machine, output};
 
 /// Structures of a domain that are named in the text; of more, their number.
 const NAMES_SHOWN: usize = 8;

@@ -4,6 +4,11 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::progress::RunBar;
+use atrapos_cli::table::{columns, count, origin, rate};
+use atrapos_cli::{config, interrupt, machine, output};
 use atrapos_composition::Curves;
 use atrapos_domain_loads::{
     Adaptation, AdaptationSettings, ConfiguredRun, ConfiguredSettings, DomainRun, Length, Load, Mix,
@@ -17,11 +22,6 @@ use serde_json::{Value, json};
 use super::read;
 use crate::args::RunConfigurationArgs;
 use crate::bench::domains::{json as result, refused};
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::progress::RunBar;
-use atrapos_cli::table::{columns, count, origin, rate};
-use atrapos_cli::{config, interrupt, machine, output};
 
 /// Tasks of single workers that are shown; of more, only the least and the most.
 const WORKERS_SHOWN: usize = 8;

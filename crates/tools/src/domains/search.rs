@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use atrapos_cli::error::CliError;
 use atrapos_composition::{
     Composition, CompositionError, Demand, Effort, Kind, LoadBounds, Settings, compose,
 };
 use serde_json::{Value, json};
 
 use super::refused;
-use atrapos_cli::error::CliError;
 
 /// Relative difference of loads up to which an optimum counts as proven: twice the tolerance of a search.
 const PROVEN: f64 = 2e-6;
@@ -180,8 +180,9 @@ pub(super) fn counted(sizes: &BTreeMap<u32, u32>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use atrapos_composition::{Gap, Structure};
+
+    use super::*;
 
     fn task(sizes: &[u32], workers: u32) -> Task {
         let structure = |(at, size): (usize, &u32)| Structure {

@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
+use atrapos_cli::error::CliError;
 use atrapos_composition::{SizeEntry, StructureEntry, Structures};
 use atrapos_domain_loads::Mix;
 use atrapos_structures::Kind;
 
 use super::{read, refused};
 use crate::args::ComposeArgs;
-use atrapos_cli::error::CliError;
 
 /// Returns the structures that the arguments name.
 pub(super) fn structures(args: &ComposeArgs) -> Result<Structures, CliError> {

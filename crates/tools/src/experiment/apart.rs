@@ -4,6 +4,9 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::decisions;
+use atrapos_cli::error::CliError;
+use atrapos_cli::table::{columns, count, rate};
 use atrapos_experiments::Setup;
 use atrapos_experiments::apart::{Load, LoadRound, Owners, owners, settled, settled_pairs};
 use atrapos_experiments::comparison::{Pairs, Ratio};
@@ -14,9 +17,6 @@ use serde_json::{Value, json};
 use super::costs::phase;
 use super::sides::{MORE, certainty, ratio};
 use super::{Report, plot};
-use atrapos_cli::decisions;
-use atrapos_cli::error::CliError;
-use atrapos_cli::table::{columns, count, rate};
 
 const TITLE: &str = "tables together and apart, where keys cannot be cut";
 

@@ -4,6 +4,8 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::table::{columns, count, rate};
 use atrapos_experiments::Setup;
 use atrapos_experiments::comparison::Ratio;
 use atrapos_experiments::monitoring::MonitoringCost;
@@ -13,8 +15,6 @@ use serde_json::{Value, json};
 
 use super::sides::{self, certainty};
 use super::{Report, plot};
-use atrapos_cli::error::CliError;
-use atrapos_cli::table::{columns, count, rate};
 
 /// Returns a phase in the form that all experiments share; in those about costs no side adapts.
 pub(super) fn phase(name: &str, static_tps: f64, adaptive_tps: Option<f64>, ratio: Option<Ratio>) -> Value {

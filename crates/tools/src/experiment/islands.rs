@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::progress::RunBar;
+use atrapos_cli::{config, interrupt, machine, output, store};
 use atrapos_instances::model;
 use atrapos_topology::Machine;
 use serde_json::{Value, json};
@@ -27,9 +30,6 @@ use super::{Files, repeated};
 use crate::args::islands::{IslandsArgs, IslandsCommand};
 use crate::args::{self, Cli, StructureBench};
 use crate::bench;
-use atrapos_cli::error::CliError;
-use atrapos_cli::progress::RunBar;
-use atrapos_cli::{config, interrupt, machine, output, store};
 
 /// A number that was measured, with the key that names it.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,14 +4,14 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::table::{columns, count, rate};
 use atrapos_experiments::Setup;
 use atrapos_experiments::ladder::{Rung, RungResult};
 use serde_json::{Value, json};
 
 use super::costs::phase;
 use super::{Report, plot};
-use atrapos_cli::error::CliError;
-use atrapos_cli::table::{columns, count, rate};
 
 /// Returns the report of `atrapos-fig6`.
 pub(super) fn report(setup: &Setup<'_>, results: &[RungResult]) -> Result<Report, CliError> {

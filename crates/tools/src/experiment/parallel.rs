@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use atrapos_topology::{LiveOptions, Machine};
-
 use atrapos_cli::error::CliError;
+use atrapos_topology::{LiveOptions, Machine};
 
 /// Runs `run` on every job and gives the results to `take`, in the order of the jobs and as soon as they are there.
 ///
@@ -53,8 +52,9 @@ pub(super) fn in_order<J: Sync, R: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::in_order;
     use atrapos_cli::error::CliError;
+
+    use super::in_order;
 
     #[test]
     fn results_come_in_the_order_of_the_jobs_and_the_first_error_ends_it() {

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use atrapos_cli::error::CliError;
 use atrapos_experiments::ladder::RungResult;
 use atrapos_experiments::monitoring::MonitoringCost;
 use atrapos_experiments::repartitioning::{Cost, Kind};
@@ -19,7 +20,6 @@ use plotters::prelude::*;
 use super::sides::intervals;
 pub(super) use crate::drawing::{Area, Drawn, FAINT, FONT, WIDTH, svg};
 use crate::ownership::Picture;
-use atrapos_cli::error::CliError;
 
 pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
 
 use atrapos_adapt::{ControllerSettings, Setting};
+use atrapos_cli::error::CliError;
+use atrapos_cli::{config, interrupt, output};
 use atrapos_simulator::{MachineKind, Reference, Scenario, compare_with};
 use serde_json::{Value, json};
 
 use super::parallel::in_order;
-use atrapos_cli::error::CliError;
-use atrapos_cli::{config, interrupt, output};
 
 /// A scenario on a machine, with the sides that no setting changes.
 struct Case<'a> {

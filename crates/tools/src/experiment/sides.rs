@@ -4,6 +4,9 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::decisions;
+use atrapos_cli::error::CliError;
+use atrapos_cli::table::{columns, count, rate};
 use atrapos_experiments::Setup;
 use atrapos_experiments::comparison::{CERTAIN_WIDTH, CONFIDENCE, Compared, Pairs, Ratio};
 use atrapos_experiments::scenario::{Round, Scenario};
@@ -12,9 +15,6 @@ use atrapos_harness::median;
 use serde_json::{Value, json};
 
 use super::{Report, plot};
-use atrapos_cli::decisions;
-use atrapos_cli::error::CliError;
-use atrapos_cli::table::{columns, count, rate};
 
 /// Returns the report of a scenario: the median of all rounds in numbers, the first round in the drawing.
 pub(super) fn report(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round]) -> Result<Report, CliError> {

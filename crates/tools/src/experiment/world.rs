@@ -6,16 +6,16 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use atrapos_adapt::ControllerSettings;
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::output::JsonFile;
+use atrapos_cli::{config, interrupt, output};
 use atrapos_simulator::{Comparison, MachineKind, Scenario, compare, scenarios};
 use serde_json::{Value, json};
 
 use super::parallel::in_order;
 use super::sensitivity;
 use crate::args::experiment::WorldArgs;
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::output::JsonFile;
-use atrapos_cli::{config, interrupt, output};
 
 /// Share of the best fixed scheme that every phase should reach, once settled.
 pub(super) const NEAR_BEST: f64 = 0.90;

@@ -1,6 +1,6 @@
 //! Costs of synchronization on this machine: measured between pairs of cores, and stored for the databases that are opened here.
 //!
-//! Owns: which pairs are measured, and the file. Never: measures (`atrapos_harness` does), nor weighs what came out.
+//! Owns: which pairs are measured, and the file. Never: measures (`atrapos-experiments` does), nor weighs what came out.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use atrapos::{Adaptation, Database, sync_costs_file, sync_costs_machine};
 use atrapos_adapt::{PairCost, SyncCosts, Weights};
-use atrapos_experiments::{Setup, synchronization};
-use atrapos_topology::{CpuId, LatencyMatrix, LiveOptions, Machine, Relation};
-
 use atrapos_cli::error::CliError;
 use atrapos_cli::output::JsonFile;
 use atrapos_cli::{interrupt, output};
+use atrapos_experiments::{Setup, synchronization};
+use atrapos_topology::{CpuId, LatencyMatrix, LiveOptions, Machine, Relation};
 
 /// Rows of the table whose rows are read.
 const ROWS: u64 = 20_000;

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atrapos::RecoveryReport;
+use atrapos_cli::error::CliError;
+use atrapos_cli::{machine, output, store};
 use atrapos_durability::directory::Directory;
 use atrapos_proof::torture::{CheckReport, Torture};
 use serde_json::{Value, json};
 
 use crate::args::TortureChildArgs;
 use crate::witness::WitnessFile;
-use atrapos_cli::error::CliError;
-use atrapos_cli::{machine, output, store};
 
 /// The state in which a child reports that it is at work.
 pub(crate) const READY: &str = "ready";

@@ -15,9 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use atrapos_durability::file::{FileSystem, cut_power};
-
 use atrapos_cli::{output, store};
+use atrapos_durability::file::{FileSystem, cut_power};
 
 /// Bytes of the file; it takes only the space of the data written to it.
 const IMAGE_BYTES: u64 = 512 << 20;

@@ -17,6 +17,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use atrapos::{Database, Schema};
+use atrapos_cli::error::CliError;
+use atrapos_cli::table::count;
+use atrapos_cli::{machine, output};
 use atrapos_history::{Entry, History, ListReport, Report};
 use atrapos_proof::histories::{Journal, Shared, run, schema};
 use atrapos_workloads::Random;
@@ -24,9 +27,6 @@ use serde_json::{Value, json};
 
 use super::{Broken, KILLED, PATIENCE, Place, Running, TOPOLOGIES, WORKERS_MAX, complaint, wait};
 use crate::args::{TortureArgs, TortureHistoryChildArgs};
-use atrapos_cli::error::CliError;
-use atrapos_cli::table::count;
-use atrapos_cli::{machine, output};
 
 /// Clients of a round.
 const CLIENTS: usize = 16;

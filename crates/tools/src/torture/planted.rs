@@ -3,7 +3,6 @@
 //! Owns: the names. Never: is in a build that serves data.
 
 use atrapos::planted::Bug;
-
 use atrapos_cli::error::CliError;
 
 /// Bugs that can lose, invent or tear data when a process is killed, or show in a history.

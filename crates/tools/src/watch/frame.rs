@@ -5,14 +5,13 @@
 //! Invariant: colours repeat what the words and bars say.
 
 use atrapos::activity::{FamilyActivity, PartitionActivity, WorkerActivity};
+use atrapos_cli::table::{count, mib, rate, us};
 use atrapos_watch::report::{ClassRate, DecisionReport, Snapshot};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Wrap};
-
-use atrapos_cli::table::{count, mib, rate, us};
 
 /// Decisions that are kept for the view.
 const DECISIONS: usize = 200;

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{refused, run, stderr, stdout};
+use crate::support::{bad_topologies, refused, run, stderr, stdout};
 
 #[test]
 fn topology_shows_a_machine_in_three_forms() {
@@ -45,18 +45,7 @@ fn a_reader_that_goes_away_is_no_error() {
 #[test]
 fn a_topology_that_is_none_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
-    let contradictory = directory.path().join("contradictory.toml");
-    let text = "[[island]]\ncpus = \"0-1\"\nnode = 0\n[[island]]\ncpus = \"1-2\"\nnode = 0\n";
-    std::fs::OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .open(&contradictory)
-        .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
-        .expect("a file");
-    let contradictory = contradictory.to_str().expect("text");
-    let missing = directory.path().join("missing.toml");
-    let missing = missing.to_str().expect("text");
-    for topology in [contradictory, missing, "pack:0", "pack:two", "nonsense", "/dev"] {
+    for topology in &bad_topologies(directory.path()) {
         for arguments in [
             &["topology", "--topology", topology][..],
             &["plan", "--trace", "/dev/null", "--topology", topology],

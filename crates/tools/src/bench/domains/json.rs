@@ -2,6 +2,7 @@
 //!
 //! Owns: the keys. Never: rounds, or leaves a key out: an unknown value is `null`.
 
+use atrapos_cli::json::COMMIT;
 use atrapos_domain_loads::{Access, Arrangement, Audit, Class, Length, Load, Run, Wrong};
 use atrapos_structures::Contention;
 use atrapos_topology::CpuId;
@@ -9,7 +10,6 @@ use serde_json::{Map, Value, json};
 
 use super::{Comparison, Measured, Report, Settings};
 use crate::args::DomainsBenchArgs;
-use atrapos_cli::json::COMMIT;
 
 /// Returns the settings, as far as they are common to all sides.
 pub(super) fn config(args: &DomainsBenchArgs, settings: &Settings) -> Value {

@@ -4,11 +4,11 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::table::{columns, count, origin, rate};
 use atrapos_domain_loads::{Access, Arrangement, Class, Run};
 use atrapos_topology::CpuId;
 
 use super::{Comparison, Measured, Report};
-use atrapos_cli::table::{columns, count, origin, rate};
 
 /// Returns the report.
 pub(super) fn report(report: &Report) -> String {

@@ -13,8 +13,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{Bench, Reading, completed};
 use atrapos_cli::error::CliError;
+
+use super::{Bench, Reading, completed};
 
 /// Kinds of work, as the papers divide a transaction, and those that they leave out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 //!
 //! Owns: colours and places. Never: computes what is drawn.
 
+use atrapos_cli::error::CliError;
 use plotters::prelude::*;
 
 use super::super::plot::{
@@ -10,7 +11,6 @@ use super::super::plot::{
 use super::callgrind::Class;
 use super::figures::{Figure, Quantity};
 use super::{Measured, Study};
-use atrapos_cli::error::CliError;
 
 /// Colours that differ also for those who see some of them alike.
 const COLOURS: [RGBColor; 8] = [

@@ -4,6 +4,8 @@
 
 mod domains;
 
+use atrapos_cli::args::{DurabilityArg, EngineArg};
+use atrapos_cli::json::engine_name;
 use atrapos_instances::ChannelKind;
 use atrapos_instances::plan::Placement;
 use atrapos_workloads::micro::Kind;
@@ -14,8 +16,6 @@ use crate::args::islands::{
     PlacementArgs, RowsArgs, RunsArgs, SkewArgs, StandardArg, StandardArgs, WorkersArgs,
 };
 use crate::experiment::plot::axis;
-use atrapos_cli::args::{DurabilityArg, EngineArg};
-use atrapos_cli::json::engine_name;
 
 /// An experiment.
 #[derive(Debug)]

@@ -5,14 +5,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::store;
 use atrapos_experiments::counters::{Incrementing, increments_per_s};
 use atrapos_instances::ChannelKind;
 use atrapos_instances::message_rate::MessageRate;
 use atrapos_runtime::affinity;
 use atrapos_topology::{Level, Machine};
-
-use atrapos_cli::error::CliError;
-use atrapos_cli::store;
 
 /// The threads that share a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

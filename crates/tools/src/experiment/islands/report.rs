@@ -4,15 +4,15 @@
 
 use std::fmt::Write;
 
+use atrapos_cli::error::CliError;
+use atrapos_cli::json::COMMIT;
+use atrapos_cli::table::{columns, count};
 use atrapos_harness::median;
 use serde_json::{Map, Value, json};
 
 use super::super::Report;
 use super::figures::{Measure, Quantity};
 use super::{Measured, Study, draw};
-use atrapos_cli::error::CliError;
-use atrapos_cli::json::COMMIT;
-use atrapos_cli::table::{columns, count};
 
 /// The origin of a point; those of a simulated machine will have another one.
 const MEASURED: &str = "measured";
